@@ -1,0 +1,101 @@
+"""The knobs: argument, then `configure(...)`, then the environment (`PY_GEMM_*`, read once), then the default.
+
+A value of the environment that makes no sense warns and is ignored; one given to `configure` is an error.
+Names of rows (variant, token) are checked where they are used: one that is not available is an error, never a fallback.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """`default` says what holds where nothing is set; `source` where that default comes from."""
+
+    name: str
+    parse: Callable[[Any], Any]
+    default: Any
+    source: str
+
+    @property
+    def variable(self) -> str:
+        return f"PY_GEMM_{self.name.upper()}"
+
+
+def _word(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("a name is expected")
+    return value.strip().lower()
+
+
+def _device_kind(value: Any) -> str:
+    word = _word(value)
+    if word not in DEVICE_KINDS:
+        raise ValueError(f"known kinds: {', '.join(DEVICE_KINDS)}")
+    return word
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or int(value) != float(value) or int(value) < 0:
+        raise ValueError("a whole number of at least 0 is expected")
+    return int(value)
+
+
+DEVICE_KINDS = ("webgpu", "wgpu", "vulkan", "metal", "cpu")
+
+KNOBS: dict[str, Knob] = {
+    row.name: row
+    for row in (
+        Knob("device", _device_kind, None, "None: the best device for each call"),
+        Knob("variant", _word, None, "None: the first row of gpu/variants.py whose conditions hold"),
+        Knob("token", _word, None, "None: the first row of cpu/families.py whose conditions hold"),
+        Knob("gpu_min_flops", _count, 64_000_000, "what the CPU road does in the 2 ms that one GPU round trip costs in a page"),
+        Knob("pool_bytes", _count, 256 << 20, "unused GPU buffers kept for re-use: four float32 operands of 4096 x 4096"),
+    )
+}
+
+_configured: dict[str, Any] = {}
+_environment: dict[str, Any] = {}
+
+
+def configure(**knobs: Any) -> None:
+    """Set knobs for this process: `configure(token="simd128", device="cpu")`; None restores the default.
+
+    Raises ValueError for an unknown knob (the text lists the known ones) or a value that makes no sense.
+    """
+    accepted = {}
+    for name, value in knobs.items():
+        if name not in KNOBS:
+            raise ValueError(f"configure: unknown knob {name!r}; known: {', '.join(KNOBS)}")
+        try:
+            accepted[name] = None if value is None else KNOBS[name].parse(value)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"configure: {name}={value!r}: {error}") from error
+    _configured.update(accepted)
+
+
+def knob(name: str) -> Any:
+    """The value in force."""
+    value = _configured.get(name)
+    if value is not None:
+        return value
+    if name not in _environment:
+        _environment[name] = _read_environment(KNOBS[name])
+    value = _environment[name]
+    return KNOBS[name].default if value is None else value
+
+
+def _read_environment(row: Knob) -> Any:
+    text = os.environ.get(row.variable)
+    if text is None:
+        return None
+    try:
+        return row.parse(text)
+    except (ValueError, TypeError) as error:
+        warnings.warn(f"{row.variable}={text!r} is ignored: {error}", RuntimeWarning, stacklevel=3)
+        return None

@@ -1,0 +1,1 @@
+"""What `npm start`, `npm test` and their kin run. For development only: nothing here is part of the package."""

@@ -1,0 +1,87 @@
+"""The demo site as one table, from an address below its root to what lies there. `npm start` serves it, `npm run build` copies it.
+
+Every address in it is relative, so the site works under any path of any host. Nothing in it comes from another host.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import bundle
+from .paths import NODE_MODULES, ROOT
+from .wheel import version
+
+Content = Path | bytes
+Table = dict[str, Content]
+
+# What the page asks Pyodide to load; micropip installs the wheel.
+PACKAGES = ("numpy", "micropip")
+
+_FONTS = NODE_MODULES / "@fontsource-variable"
+
+_NOTICE = """\
+This site carries the work of others, unchanged:
+pyodide/           Pyodide 0.27.7, Mozilla Public License 2.0, with CPython 3.12.7, PSF License
+pyodide/numpy-*    NumPy, BSD 3-Clause
+pyodide/micropip-* micropip, Mozilla Public License 2.0; packaging, Apache 2.0 or BSD 2-Clause
+fonts/             Inter and JetBrains Mono, SIL Open Font License 1.1
+"""
+
+# Read by static hosts such as Netlify and Cloudflare Pages; others are told the same in their own settings.
+_HEADERS = """\
+/*
+  Cross-Origin-Opener-Policy: same-origin
+  Cross-Origin-Embedder-Policy: require-corp
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The table and the name of the wheel in it."""
+
+    files: Table
+    wheel: str
+
+
+def site(wheel: Path, pyodide: Path) -> Site:
+    """The whole site, with this wheel and the Pyodide in this folder. FileNotFoundError names what is missing."""
+    files: Table = dict(tree(ROOT / "web" / "demo"))
+    wheel_address = f"wheels/{wheel.name}"
+    ours: Table = {
+        "bridge.js": ROOT / "web" / "bridge.js",
+        "pygemm.js": ROOT / "web" / "index.js",
+        wheel_address: wheel,
+        "fonts/inter.woff2": _FONTS / "inter" / "files" / "inter-latin-wght-normal.woff2",
+        "fonts/mono.woff2": _FONTS / "jetbrains-mono" / "files" / "jetbrains-mono-latin-wght-normal.woff2",
+        "fonts/LICENSE-inter.txt": _FONTS / "inter" / "LICENSE",
+        "fonts/LICENSE-jetbrains-mono.txt": _FONTS / "jetbrains-mono" / "LICENSE",
+        f"pyodide/{bundle.LOCK}": bundle.lock_for(pyodide, PACKAGES),
+        "THIRD-PARTY.txt": _NOTICE.encode(),
+        "_headers": _HEADERS.encode(),
+    }
+    for name in (*bundle.RUNTIME, *bundle.package_files(pyodide, PACKAGES)):
+        ours[f"pyodide/{name}"] = pyodide / name
+    twice = files.keys() & ours.keys()
+    if twice:
+        raise ValueError(f"web/demo has files whose place in the site is taken: {', '.join(sorted(twice))}")
+    files.update(ours)
+    missing = sorted(address for address, content in files.items() if isinstance(content, Path) and not content.is_file())
+    if "index.html" not in files or missing:
+        raise FileNotFoundError(f"the site lacks {', '.join(missing) or 'index.html'}")
+    sizes = {address: len(content) if isinstance(content, bytes) else content.stat().st_size for address, content in files.items()}
+    description = {
+        "version": version(),
+        "wheel": wheel_address,
+        "pyodide": "pyodide/",
+        "packages": list(PACKAGES),
+        "bytes": dict(sorted(sizes.items())),
+    }
+    files["site.json"] = json.dumps(description, indent=1).encode()
+    return Site(files, wheel_address)
+
+
+def tree(folder: Path, prefix: str = "") -> Table:
+    """Every file below `folder`, by its address below `prefix`."""
+    return {prefix + path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}

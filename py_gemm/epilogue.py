@@ -24,7 +24,7 @@ class Activation(IntEnum):
     GELU_TANH = 3
 
     @staticmethod
-    def of(name: str | None) -> Activation:
+    def of(name: object) -> Activation:
         """None, "relu", "gelu_erf" or "gelu_tanh"; anything else is a ValueError that lists the known ones."""
         if name is None:
             return Activation.NONE

@@ -43,7 +43,11 @@ class Layout:
         """Whether two different indices can name one element. Exact for nested strides, true where it cannot be excluded."""
         sizes_strides = [
             (abs(stride), size)
-            for size, stride in ((rows, self.row_stride), (columns, self.column_stride), *zip(batch, self.batch_strides, strict=True))
+            for size, stride in (
+                (rows, self.row_stride),
+                (columns, self.column_stride),
+                *zip(batch, self.batch_strides, strict=True),
+            )
             if size > 1
         ]
         reach = 0
@@ -88,7 +92,9 @@ class Problem:
         return self.m == 0 or self.n == 0 or 0 in self.batch
 
 
-def collapse_batch(batch: tuple[int, ...], strides: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+def collapse_batch(
+    batch: tuple[int, ...], strides: tuple[tuple[int, ...], ...]
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
     """Merge neighbouring batch dimensions wherever all operands step through both as through one.
 
     `strides` holds one tuple per operand, each as long as `batch`. Dimensions of size 1 vanish. The order of the
@@ -131,7 +137,8 @@ def broadcast(
     for position, (x, y) in enumerate(zip(left, right, strict=True)):
         if x != y and 1 not in (x, y):
             raise ShapeError(
-                f"{operation}: {what} dimension {position - length} does not broadcast: {x} and {y} (shapes {shown[0]} and {shown[1]})"
+                f"{operation}: {what} dimension {position - length} does not broadcast: {x} and {y} "
+                f"(shapes {shown[0]} and {shown[1]})"
             )
         result.append(y if x == 1 else x)
     return tuple(result)

@@ -33,36 +33,41 @@ MANIFEST = "sha256.json"
 
 def pyodide_bundle() -> Path:
     """The folder with the bundle, downloaded first where the cache has none. RuntimeError says what failed."""
-    folder = cache_directory() / f"pyodide-{VERSION}-{SHA256[:12]}"
-    if is_complete(folder):
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="download-") as scratch:
+    place = folder()
+    if is_complete(place):
+        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix="download-") as scratch:
         fresh = Path(scratch) / "pyodide"
         _unpack(_download(Path(scratch)), fresh)
-        shutil.rmtree(folder, ignore_errors=True)
-        fresh.rename(folder)
-    return folder
+        shutil.rmtree(place, ignore_errors=True)
+        fresh.rename(place)
+    return place
 
 
-def is_complete(folder: Path) -> bool:
+def folder() -> Path:
+    """Where the bundle lies once it is there."""
+    return cache_directory() / f"pyodide-{VERSION}-{SHA256[:12]}"
+
+
+def is_complete(place: Path) -> bool:
     """Whether every file of the manifest is there with the bytes that were unpacked."""
-    manifest = folder / MANIFEST
+    manifest = place / MANIFEST
     if not manifest.is_file():
         return False
     hashes: dict[str, str] = json.loads(manifest.read_text())
-    return all((folder / name).is_file() and _sha256(folder / name) == digest for name, digest in hashes.items())
+    return all((place / name).is_file() and _sha256(place / name) == digest for name, digest in hashes.items())
 
 
-def package_files(folder: Path, packages: tuple[str, ...]) -> list[str]:
-    """The file names of these packages and of all they depend on, by the lock in `folder`."""
-    lock = json.loads((folder / LOCK).read_text())
+def package_files(place: Path, packages: tuple[str, ...]) -> list[str]:
+    """The file names of these packages and of all they depend on, by the lock in `place`."""
+    lock = json.loads((place / LOCK).read_text())
     return sorted(row["file_name"] for row in _closure(lock["packages"], packages).values())
 
 
-def lock_for(folder: Path, packages: tuple[str, ...]) -> bytes:
+def lock_for(place: Path, packages: tuple[str, ...]) -> bytes:
     """The lock with these packages and all they depend on: names without a file would be offers that fail."""
-    lock = json.loads((folder / LOCK).read_text())
+    lock = json.loads((place / LOCK).read_text())
     lock["packages"] = _closure(lock["packages"], packages)
     return json.dumps(lock, separators=(",", ":")).encode()
 

@@ -47,12 +47,26 @@ class Site:
 
 def site(wheel: Path, pyodide: Path) -> Site:
     """The whole site, with this wheel and the Pyodide in this folder. FileNotFoundError names what is missing."""
-    files: Table = dict(tree(ROOT / "web" / "demo"))
-    wheel_address = f"wheels/{wheel.name}"
-    ours: Table = {
+    demo = tree(ROOT / "web" / "demo")
+    ours = library_files(wheel, pyodide)
+    twice = demo.keys() & ours.keys()
+    if twice:
+        raise ValueError(f"web/demo has files whose place in the site is taken: {', '.join(sorted(twice))}")
+    files: Table = {**demo, **ours}
+    missing = [address for address, content in files.items() if isinstance(content, Path) and not content.is_file()]
+    missing += [] if "index.html" in files else ["index.html"]
+    if missing:
+        raise FileNotFoundError(f"the site lacks {', '.join(sorted(missing))}")
+    files["site.json"] = _description(files, wheel)
+    return Site(files, wheel.name)
+
+
+def library_files(wheel: Path, pyodide: Path) -> Table:
+    """What any page needs that runs py_gemm in Pyodide, and the fonts: the site without the demo itself."""
+    files: Table = {
         "bridge.js": ROOT / "web" / "bridge.js",
         "pygemm.js": ROOT / "web" / "index.js",
-        wheel_address: wheel,
+        f"wheels/{wheel.name}": wheel,
         "fonts/inter.woff2": _FONTS / "inter" / "files" / "inter-latin-wght-normal.woff2",
         "fonts/mono.woff2": _FONTS / "jetbrains-mono" / "files" / "jetbrains-mono-latin-wght-normal.woff2",
         "fonts/LICENSE-inter.txt": _FONTS / "inter" / "LICENSE",
@@ -62,24 +76,21 @@ def site(wheel: Path, pyodide: Path) -> Site:
         "_headers": _HEADERS.encode(),
     }
     for name in (*bundle.RUNTIME, *bundle.package_files(pyodide, PACKAGES)):
-        ours[f"pyodide/{name}"] = pyodide / name
-    twice = files.keys() & ours.keys()
-    if twice:
-        raise ValueError(f"web/demo has files whose place in the site is taken: {', '.join(sorted(twice))}")
-    files.update(ours)
-    missing = sorted(address for address, content in files.items() if isinstance(content, Path) and not content.is_file())
-    if "index.html" not in files or missing:
-        raise FileNotFoundError(f"the site lacks {', '.join(missing) or 'index.html'}")
+        files[f"pyodide/{name}"] = pyodide / name
+    return files
+
+
+def _description(files: Table, wheel: Path) -> bytes:
+    """site.json: what the page must know about its surroundings. `bytes` lets it show honest progress."""
     sizes = {address: len(content) if isinstance(content, bytes) else content.stat().st_size for address, content in files.items()}
     description = {
         "version": version(),
-        "wheel": wheel_address,
+        "wheel": f"wheels/{wheel.name}",
         "pyodide": "pyodide/",
         "packages": list(PACKAGES),
         "bytes": dict(sorted(sizes.items())),
     }
-    files["site.json"] = json.dumps(description, indent=1).encode()
-    return Site(files, wheel_address)
+    return json.dumps(description, indent=1).encode()
 
 
 def tree(folder: Path, prefix: str = "") -> Table:

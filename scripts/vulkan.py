@@ -29,10 +29,10 @@ print(sum(kind in ("Vulkan", "Metal", "D3D12") for kind in kinds))
 
 def find_device() -> dict[str, str] | None:
     """The environment variables under which wgpu sees a device: none, or those of the lavapipe in the cache. None: no device."""
-    if _sees_device({}):
+    if sees_device({}):
         return {}
     variables = _cached_variables(_folder())
-    return variables if variables is not None and _sees_device(variables) else None
+    return variables if variables is not None and sees_device(variables) else None
 
 
 def install_device() -> dict[str, str]:
@@ -52,7 +52,8 @@ def install_device() -> dict[str, str]:
     return variables
 
 
-def _sees_device(variables: dict[str, str]) -> bool:
+def sees_device(variables: dict[str, str]) -> bool:
+    """Whether wgpu, in a fresh process with these variables added, lists a device."""
     done = subprocess.run(
         [sys.executable, "-c", _PROBE], env={**os.environ, **variables}, check=False, capture_output=True, text=True
     )

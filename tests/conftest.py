@@ -1,0 +1,66 @@
+"""For all tests: what must be there before the first one runs, sweeps that are whole or sampled, and Hypothesis without chance.
+
+`npm test` finds or installs what the tests need; a bare `pytest` only names what is missing, and stops.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from scripts import bundle, vulkan
+from scripts.browser import find_browser
+from scripts.paths import NODE_MODULES
+
+SOAK = os.environ.get("PY_GEMM_SOAK", "") not in ("", "0")
+
+# One run equals the next: a failure that a person sees is the failure that CI saw.
+settings.register_profile("sample", derandomize=True, database=None, deadline=None, max_examples=60)
+settings.register_profile(
+    "soak", derandomize=True, database=None, deadline=None, max_examples=3000, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("soak" if SOAK else "sample")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "soak: a sweep that is too long for every run; it runs under `npm run soak`")
+
+
+def pytest_report_header() -> str:
+    return "py_gemm: whole sweeps (PY_GEMM_SOAK)" if SOAK else "py_gemm: sampled sweeps; `npm run soak` runs them whole"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not SOAK:
+        sweeps = [item for item in items if item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=sweeps)
+        items[:] = [item for item in items if item not in sweeps]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if session.config.option.collectonly:
+        return
+    missing = list(_missing())
+    if missing:
+        pytest.exit("the tests cannot run; `npm test` installs what they need. Missing:\n" + "\n".join(missing), returncode=1)
+
+
+def _missing() -> list[str]:
+    found = {
+        "wasmtime (pip install --requirement requirements-dev.txt)": importlib.util.find_spec("wasmtime") is not None,
+        "ziglang (pip install --requirement requirements-dev.txt)": importlib.util.find_spec("ziglang") is not None,
+        "a Vulkan, Metal or D3D12 device that wgpu finds": vulkan.sees_device({}),
+        "a Chromium": find_browser() is not None,
+        f"Pyodide {bundle.VERSION} with NumPy in {bundle.folder()}": bundle.is_complete(bundle.folder()),
+        "the npm packages (npm ci)": (NODE_MODULES / "pyodide" / "pyodide.mjs").is_file(),
+    }
+    return [name for name, there in found.items() if not there]
+
+
+@pytest.fixture(scope="session")
+def soak() -> bool:
+    """Whether sweeps are to be whole."""
+    return SOAK

@@ -246,6 +246,15 @@ class DeviceArray:
         return numpy_dtype(self.element_type, bits=self.bits)
 
     @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes, as in NumPy; always those of a dense row-major array."""
+        steps, step = [], self.element_type.size
+        for length in reversed(self.shape):
+            steps.append(step)
+            step *= length
+        return tuple(reversed(steps))
+
+    @property
     def ndim(self) -> int:
         return len(self.shape)
 

@@ -19,7 +19,7 @@ from .dtypes import FLOAT32, FLOAT64, ElementType
 from .epilogue import Activation
 from .errors import DeviceLostError, UnsupportedError
 from .problem import Layout, Problem, collapse_batch
-from .report.runs import RunReport, remember
+from .report.runs import remember
 from .request import Request
 
 # What the CPU road copies first, for a, b, c and the result.
@@ -166,7 +166,7 @@ class PreparedCall:
                 arrays.address(a), arrays.address(b), 0 if c is None else arrays.address(c), arrays.address(written),
                 0 if bias is None else arrays.address(bias),
             )  # fmt: skip
-            remember(RunReport(device, call.variant, self.flops, perf_counter() - started, None))
+            remember(device, call.variant, self.flops, perf_counter() - started, None)
             if copy_d:
                 result[...] = written
         if out is not None:
@@ -229,7 +229,7 @@ class PreparedCall:
         started = perf_counter()
         if self.returns_device_array(request):
             buffer, pending = operation.start(a, b, c, bias)
-            remember(RunReport(device, operation.variant, self.flops, None, None))
+            remember(device, operation.variant, self.flops, None, None)
             if out is None:
                 made = DeviceArray(
                     device, self.result_shape, self.result_type, bits=self.result_bits, buffer=buffer, pending=pending
@@ -245,7 +245,7 @@ class PreparedCall:
         _, pending = operation.start(a, b, c, bias, read_into=arrays.as_bytes(landing))
 
         def finish() -> Any:
-            remember(RunReport(device, operation.variant, self.flops, perf_counter() - started, pending.gpu_seconds))
+            remember(device, operation.variant, self.flops, perf_counter() - started, pending.gpu_seconds)
             if direct:
                 return out
             if out is not None:

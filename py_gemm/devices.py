@@ -36,6 +36,11 @@ class CpuDevice:
         return dict(self.gemm.info)
 
     @property
+    def adapter(self) -> str:
+        """One line for people."""
+        return f"WebAssembly SIMD in {self.info.get('engine', 'this engine')}"
+
+    @property
     def limits(self) -> dict[str, int]:
         """Bytes that WebAssembly can address (32-bit)."""
         return {"max_memory_bytes": 1 << 32}

@@ -51,8 +51,8 @@ class Request:
         """All that `prepare` looks at."""
         a, b, c, bias, out = self.a, self.b, self.c, self.bias, self.out
         return (
-            self.operation, a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype,
-            c is None or (c.shape, c.strides, c.dtype), bias is None or (bias.shape, bias.dtype),
+            self.operation, type(a), type(b), a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype,
+            c is None or (type(c), c.shape, c.strides, c.dtype), bias is None or (bias.shape, bias.dtype),
             out is None or (type(out), getattr(out, "shape", None), getattr(out, "strides", None), getattr(out, "dtype", None)),
             self.alpha, self.beta, self.transpose_a, self.transpose_b, self.activation, self.dtype, self.mode,
             self.batch_invariant, self.dtype_a, self.dtype_b, self.dtype_c,

@@ -10,12 +10,13 @@ from typing import Any
 class RunReport:
     """One run of the front door.
 
-    device: the device; variant: the row that ran (`gemm_f32_6x8_relaxed`, `tiled-64x64x16`); flops: 2 m n k batch;
+    device: its kind ("cpu", "webgpu", "wgpu"); adapter: what it calls itself; variant: the row that ran (`gemm_f32_6x8_relaxed`, `tiled-64x64x16`); flops: 2 m n k batch;
     seconds: host clock, from the start of the call on the device to its result (None while a DeviceArray is pending);
     gpu_seconds: the device's own clock, where it has one (browsers round it to 0.1 ms).
     """
 
-    device: Any
+    device: str
+    adapter: str
     variant: str
     flops: int
     seconds: float | None
@@ -27,15 +28,18 @@ class RunReport:
         return self.flops / self.seconds / 1e9 if self.seconds else None
 
 
-_last: RunReport | None = None
+_last: tuple[Any, str, int, float | None, float | None] | None = None
 
 
-def remember(report: RunReport) -> None:
-    """Make `report` the last run."""
+def remember(device: Any, variant: str, flops: int, seconds: float | None, gpu_seconds: float | None) -> None:
+    """Note a run; the report is made only when somebody asks for it."""
     global _last
-    _last = report
+    _last = (device, variant, flops, seconds, gpu_seconds)
 
 
 def last_run() -> RunReport | None:
     """The report of the last `matmul` or `gemm` in this process; None before the first."""
-    return _last
+    if _last is None:
+        return None
+    device, variant, flops, seconds, gpu_seconds = _last
+    return RunReport(device.kind, device.adapter, variant, flops, seconds, gpu_seconds)

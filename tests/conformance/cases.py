@@ -151,11 +151,11 @@ def _sensible(case: Case) -> Case:
 
 
 def cases_for(place: str, soak: bool, only: str | None) -> list[Case]:
-    """The cases of a place: "cpu", "native" (a GPU outside the browser) or "browser" (a GPU in it)."""
+    """The cases of a place: "cpu" and "native" (a GPU) outside the browser, "page" (the CPU road) and "browser" (a GPU) in it."""
     if only:
         return [Case.parse(only)]
-    types = CPU_TYPES if place == "cpu" else GPU_TYPES
-    sampled = {"cpu": (255, 400), "native": (136, 300), "browser": (85, 160)}[place]
+    types = CPU_TYPES if place in ("cpu", "page") else GPU_TYPES
+    sampled = {"cpu": (255, 400), "page": (68, 120), "native": (136, 300), "browser": (85, 160)}[place]
     return exact_cases(types, None if soak else sampled[0]) + option_cases(types, 4000 if soak else sampled[1])
 
 

@@ -10,9 +10,8 @@ export { bridge };
  * The part of a loaded Pyodide that is used here.
  * @typedef {object} PyodideLike
  * @property {(name: string, module: object) => void} registerJsModule
- * @property {(names: string[]) => Promise<unknown>} loadPackage
- * @property {(buffer: ArrayBuffer, format: string) => void} unpackArchive
- * @property {(code: string) => unknown} runPython
+ * @property {(buffer: ArrayBuffer, format: string, options?: { extractDir?: string }) => void} unpackArchive
+ * @property {(code: string) => any} runPython
  * @property {(name: string) => any} pyimport
  */
 
@@ -20,16 +19,26 @@ export { bridge };
 export const BRIDGE_MODULE = "py_gemm_bridge";
 
 /**
- * Make `import py_gemm` work in a loaded Pyodide.
+ * Make `import py_gemm` work in a loaded Pyodide: registers the bridge and installs the wheel.
  *
- * With micropip loaded the wheel is installed by it, dependencies included; without (a bare Pyodide) the wheel is unpacked as it is,
- * and whoever calls loads NumPy. Rejects with the reason when the wheel cannot be had.
+ * Rejects with the reason when the wheel cannot be had.
  * @param {PyodideLike} pyodide
  * @param {{ wheel: string | URL }} options  the address of `py_gemm-VERSION-py3-none-any.whl`, absolute or relative to the document
  * @returns {Promise<void>}
  */
 export async function loadPyGemm(pyodide, { wheel }) {
   pyodide.registerJsModule(BRIDGE_MODULE, bridge);
+  await installWheel(pyodide, wheel);
+}
+
+/**
+ * Install the wheel alone: by micropip where it is loaded, dependencies included; else by unpacking it as it is, and then whoever
+ * calls loads NumPy.
+ * @param {PyodideLike} pyodide
+ * @param {string | URL} wheel
+ * @returns {Promise<void>}
+ */
+export async function installWheel(pyodide, wheel) {
   const address = new URL(wheel, globalThis.location?.href).href;
   if (pyodide.runPython("import importlib.util; importlib.util.find_spec('micropip') is not None")) {
     const micropip = pyodide.pyimport("micropip");
@@ -44,5 +53,7 @@ export async function loadPyGemm(pyodide, { wheel }) {
   if (!response.ok) {
     throw new Error(`py_gemm: ${address}: ${response.status} ${response.statusText}`);
   }
-  pyodide.unpackArchive(await response.arrayBuffer(), "wheel");
+  const extractDir = pyodide.runPython("import sysconfig; sysconfig.get_path('purelib')");
+  pyodide.unpackArchive(await response.arrayBuffer(), "wheel", { extractDir });
+  pyodide.runPython("import importlib; importlib.invalidate_caches()");
 }

@@ -115,17 +115,13 @@ def site(start_server: Callable[[Table, Headers], SiteServer], wheel: Path) -> A
 
 
 @pytest.fixture(scope="session")
-def make_host(wheel: Path, complaints: Complaints) -> Iterator[Callable[..., PyodideHost]]:
-    """Start a PyodideHost in a context of its own; its keyword arguments are those of PyodideHost."""
-    contexts = []
+def make_host(wheel: Path, complaints: Complaints) -> Callable[..., PyodideHost]:
+    """Start a PyodideHost in a context of its own, closed with its browser; the keyword arguments are those of PyodideHost."""
 
     def make(browser: Browser, root: str, **options: Any) -> PyodideHost:
-        contexts.append(complaints.watch(browser.new_context()))
-        return PyodideHost(contexts[-1], root, wheel.name, **options)
+        return PyodideHost(complaints.watch(browser.new_context()), root, wheel.name, **options)
 
-    yield make
-    for context in contexts:
-        context.close()
+    return make
 
 
 @pytest.fixture(scope="session")

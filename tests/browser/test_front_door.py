@@ -6,6 +6,7 @@ import pytest
 
 from tests.browser.harness import PyodideHost, PythonError
 
+BIG = "import numpy as np, py_gemm as pg; a = np.ones((400, 400), np.float32); "
 PRODUCT = """
 import numpy as np, py_gemm as pg
 a, b = np.ones((33, 65), np.float32), np.ones((65, 17), np.float32)
@@ -40,8 +41,7 @@ def test_without_a_waiting_entry_a_device_must_be_awaited(pyodide_page: PyodideH
 
 def test_without_a_waiting_entry_the_cpu_works(pyodide_page: PyodideHost) -> None:
     assert pyodide_page.run_sync_entry(PRODUCT + "float(pg.matmul(a, b).max())") == 65.0
-    big = "import numpy as np, py_gemm as pg; a = np.ones((400, 400), np.float32); [float(pg.matmul(a, a).max()), pg.last_run().device]"
-    assert pyodide_page.run_sync_entry(big) == [400.0, "cpu"]
+    assert pyodide_page.run_sync_entry(BIG + "[float(pg.matmul(a, a).max()), pg.last_run().device]") == [400.0, "cpu"]
 
 
 def test_a_chain_on_the_gpu_waits_once_at_its_end(pyodide_page: PyodideHost) -> None:
@@ -64,16 +64,14 @@ def test_no_adapter_says_so_and_goes_on_with_the_cpu(pyodide_no_adapter: Pyodide
     with pytest.raises(PythonError, match="adapter") as caught:
         pyodide_no_adapter.run("import py_gemm as pg; await pg.request_device_async('webgpu')")
     assert caught.value.type == "UnsupportedError"
-    big = "import numpy as np, py_gemm as pg; a = np.ones((400, 400), np.float32);"
-    assert pyodide_no_adapter.run(big + "[float(pg.matmul(a, a).max()), pg.last_run().device]") == [400.0, "cpu"]
-    assert pyodide_no_adapter.run(big + "[float((await pg.matmul_async(a, a)).max()), pg.last_run().device]") == [400.0, "cpu"]
-    assert pyodide_no_adapter.run("pg.request_device().kind") == "cpu"
-    assert "adapter" in pyodide_no_adapter.run("pg.info().to_dict()['gpu']['device']")
+    assert pyodide_no_adapter.run(BIG + "[float(pg.matmul(a, a).max()), pg.last_run().device]") == [400.0, "cpu"]
+    assert pyodide_no_adapter.run(BIG + "[float((await pg.matmul_async(a, a)).max()), pg.last_run().device]") == [400.0, "cpu"]
+    assert pyodide_no_adapter.run("import py_gemm as pg; pg.request_device().kind") == "cpu"
+    assert "adapter" in pyodide_no_adapter.run("import py_gemm as pg; pg.info().to_dict()['gpu']['device']")
 
 
 def test_a_software_adapter_is_not_taken_unasked(pyodide_page: PyodideHost) -> None:
-    code = "import numpy as np, py_gemm as pg; a = np.ones((400, 400), np.float32); pg.matmul(a, a); pg.last_run().device"
-    assert pyodide_page.run(code) == "cpu"
+    assert pyodide_page.run(BIG + "pg.matmul(a, a); pg.last_run().device") == "cpu"
     assert pyodide_page.run("import py_gemm as pg; (await pg.request_device_async()).kind") == "cpu"
 
 

@@ -1,4 +1,4 @@
-"""That each Pyodide host is what it says: isolation, content policy, adapter, ways into Python. The other browser tests lean on it."""
+"""That each Pyodide host is what it says: isolation, content policy, adapter, ways into Python. All others lean on it."""
 
 from __future__ import annotations
 

@@ -315,7 +315,8 @@ def _bound(case: Case, before: np.ndarray, reference: np.ndarray, size: np.ndarr
     if case.act.startswith("gelu"):
         own = 4e-7 if not double else 4e-15
         error = 1.13 * error + own * (1 + np.abs(before))
-    return error + ROUNDOFF[case.result] * (np.abs(reference) + error) + SMALLEST[case.result]
+    bound: np.ndarray = error + ROUNDOFF[case.result] * (np.abs(reference) + error) + SMALLEST[case.result]
+    return bound
 
 
 def check(trial: Trial, result: Any) -> None:

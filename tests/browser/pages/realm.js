@@ -1,7 +1,7 @@
 // A Pyodide for tests, the same in a page and in a worker: starts it, installs py_gemm, runs Python and hands back JSON.
 // Two ways for Python to get its bridge: registered beforehand (as under a strict CSP), or loaded by Python from its own text.
 
-import { loadPyGemm } from "../../../web/index.js";
+import { installWheel, loadPyGemm } from "../../../web/index.js";
 
 /**
  * @typedef {object} RealmOptions
@@ -50,12 +50,8 @@ export class Realm {
     const pyodide = await loadPyodide({ indexURL: options.pyodide, packages: options.packages, env: options.environment });
     if (options.registered) {
       await loadPyGemm(pyodide, { wheel: options.wheel });
-    } else if (options.packages.includes("micropip")) {
-      const micropip = pyodide.pyimport("micropip");
-      await micropip.install(options.wheel);
-      micropip.destroy();
     } else {
-      pyodide.unpackArchive(await download(options.wheel), "wheel");
+      await installWheel(pyodide, options.wheel);
     }
     pyodide.unpackArchive(await download(options.conformance), "zip", { extractDir: "/checkout" });
     pyodide.runPython("import sys; sys.path.insert(0, '/checkout')");

@@ -26,7 +26,7 @@ This site carries the work of others, unchanged:
 pyodide/           Pyodide 0.27.7, Mozilla Public License 2.0, with CPython 3.12.7, PSF License
 pyodide/numpy-*    NumPy, BSD 3-Clause
 pyodide/micropip-* micropip, Mozilla Public License 2.0; packaging, Apache 2.0 or BSD 2-Clause
-fonts/             Inter and JetBrains Mono, SIL Open Font License 1.1
+fonts/             Inter, JetBrains Mono and STIX Two Text, SIL Open Font License 1.1
 """
 
 # Read by static hosts such as Netlify and Cloudflare Pages; others are told the same in their own settings.
@@ -69,8 +69,9 @@ def library_files(wheel: Path, pyodide: Path) -> Table:
         f"wheels/{wheel.name}": wheel,
         "fonts/inter.woff2": _FONTS / "inter" / "files" / "inter-latin-wght-normal.woff2",
         "fonts/mono.woff2": _FONTS / "jetbrains-mono" / "files" / "jetbrains-mono-latin-wght-normal.woff2",
-        "fonts/LICENSE-inter.txt": _FONTS / "inter" / "LICENSE",
-        "fonts/LICENSE-jetbrains-mono.txt": _FONTS / "jetbrains-mono" / "LICENSE",
+        "fonts/serif.woff2": _FONTS / "stix-two-text" / "files" / "stix-two-text-latin-wght-normal.woff2",
+        "fonts/serif-italic.woff2": _FONTS / "stix-two-text" / "files" / "stix-two-text-latin-wght-italic.woff2",
+        **{f"fonts/LICENSE-{name}.txt": _FONTS / name / "LICENSE" for name in ("inter", "jetbrains-mono", "stix-two-text")},
         f"pyodide/{bundle.LOCK}": bundle.lock_for(pyodide, PACKAGES),
         "THIRD-PARTY.txt": _NOTICE.encode(),
         "_headers": _HEADERS.encode(),
@@ -94,5 +95,6 @@ def _description(files: Table, wheel: Path) -> bytes:
 
 
 def tree(folder: Path, prefix: str = "") -> Table:
-    """Every file below `folder`, by its address below `prefix`."""
-    return {prefix + path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    """Every file below `folder` that a page can load, by its address below `prefix`; notes in Markdown and caches are not."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix not in (".md", ".pyc")]
+    return {prefix + path.relative_to(folder).as_posix(): path for path in files}

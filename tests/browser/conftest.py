@@ -58,7 +58,8 @@ def complaints() -> Complaints:
 
 
 @pytest.fixture(autouse=True)
-def no_complaints(request: pytest.FixtureRequest, complaints: Complaints) -> Iterator[None]:
+def no_complaints(request: pytest.FixtureRequest, complaints: Complaints, browser_name: str) -> Iterator[None]:
+    """Fails a test for complaints. It names `browser_name`, a parameter, so that all tests here share one browser and its hosts."""
     complaints.unexpected([])
     yield
     complaints.settle()

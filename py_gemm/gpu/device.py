@@ -1,0 +1,302 @@
+"""The Device: buffers, pipelines, encoders and jobs, the same for the browser and for wgpu. Decides nothing about products.
+
+An operation is one Job: uploads, dispatches and read-backs that cross into the device in one call. `execute` is synchronous up
+to the submission, so the order of calls is the order on the device's queue; only the read-back is waited for, by the Pending.
+Subclasses in devices/ supply the few raw steps at the end of this file. Any object with the buffer protocol is data; no NumPy.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..configuration import knob
+from ..errors import DeviceLostError, ShapeError, UnsupportedError
+from .capabilities import Capabilities
+from .pool import Allocation, Pool, size_class
+from .shaders import ShaderKey
+
+
+class Buffer:
+    """Memory of a device. `nbytes` is padded to whole 32-bit words; dropped or released, the memory goes back to the pool."""
+
+    __slots__ = ("__weakref__", "allocation", "device", "nbytes", "owned")
+
+    def __init__(self, device: Device, allocation: Allocation, nbytes: int, owned: bool = True) -> None:
+        self.device = device
+        self.allocation: Allocation | None = allocation
+        self.nbytes = nbytes
+        self.owned = owned
+
+    @property
+    def number(self) -> int:
+        """The buffer's name among those of its device; two Buffers with one number are one piece of memory."""
+        return self._alive().number
+
+    @property
+    def handle(self) -> Any:
+        """The raw GPUBuffer: a JsProxy in the browser, a wgpu.GPUBuffer outside."""
+        allocation = self._alive()
+        if allocation.handle is None:
+            allocation.handle = self.device._handle_of(allocation)
+        return allocation.handle
+
+    def _alive(self) -> Allocation:
+        if self.allocation is None:
+            raise ShapeError("this device buffer has been released")
+        return self.allocation
+
+    def __del__(self) -> None:
+        if getattr(self, "allocation", None) is not None:
+            self.device.release_buffer(self)
+
+    def __repr__(self) -> str:
+        state = "released" if self.allocation is None else f"number {self.allocation.number}"
+        return f"<Buffer of {self.nbytes} bytes on {self.device.kind}, {state}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """One dispatch: buffers in the order of the shader's storage bindings, the bytes of its uniform block, the grid."""
+
+    shader: ShaderKey
+    buffers: tuple[Buffer, ...]
+    parameters: bytes
+    workgroups: tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Job:
+    """One crossing: uploads, then dispatches, then reads.
+
+    uploads: (buffer, data): C-contiguous bytes of any length, copied during the call, to the buffer's start.
+    reads: (buffer, byte_offset, nbytes, destination): byte_offset in whole words, destination writable and C-contiguous.
+    """
+
+    uploads: list[tuple[Buffer, Any]] = field(default_factory=list)
+    dispatches: list[Dispatch] = field(default_factory=list)
+    reads: list[tuple[Buffer, int, int, Any]] = field(default_factory=list)
+
+
+class Pending(ABC):
+    """What a job leaves to wait for: its read-backs have arrived, or (without any) the device has finished it.
+
+    Faults that the device reported for this job, or for an earlier one that nobody waited for, are raised here.
+    """
+
+    gpu_seconds: float | None = None
+    """Time the device spent on the dispatches, by timestamp queries; None where not offered. Browsers round it (Chrome: to 100 us)."""
+
+    done: bool = False
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Wait; SyncUnavailableError where the browser does not let Python wait."""
+
+    @abstractmethod
+    def __await__(self) -> Generator[Any, Any, None]: ...
+
+
+class Finished(Pending):
+    """Nothing to wait for."""
+
+    done = True
+
+    def wait(self) -> None:
+        return
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from ()
+
+
+class Device(ABC):
+    """One GPU device. `lost` is None, or why the device is gone."""
+
+    kind: str
+    capabilities: Capabilities
+    info: dict[str, str]
+    limits: dict[str, int]
+    lost: str | None = None
+
+    def __init__(self) -> None:
+        self._pool = Pool(knob("pool_bytes"))
+        self._ready: set[ShaderKey] = set()
+        self._nothing: Buffer | None = None
+        self.buffers_created = 0
+
+    # Buffers
+
+    def create_buffer(self, source: Any) -> Buffer:
+        """A buffer of `source` bytes (undefined contents), or one that holds a copy of the data `source`.
+
+        Raises UnsupportedError where the device takes no buffer that large.
+        """
+        if isinstance(source, int):
+            return self._create(source)
+        view = as_bytes(source)
+        buffer = self._create(view.nbytes)
+        if view.nbytes:
+            self.execute(Job(uploads=[(buffer, source)]))
+        return buffer
+
+    def _create(self, nbytes: int) -> Buffer:
+        if nbytes < 0:
+            raise ShapeError(f"create_buffer: the size is negative: {nbytes}")
+        limits = self.capabilities.limits
+        if nbytes > limits.max_buffer_size:
+            raise UnsupportedError(
+                f"create_buffer: {nbytes:,} bytes asked, maxBufferSize of {self.capabilities.adapter} is {limits.max_buffer_size:,}"
+            )
+        ceiling = min(limits.max_buffer_size, limits.max_storage_buffer_binding_size)
+        capacity = size_class(nbytes, ceiling)
+        allocation = self._pool.take(capacity)
+        if allocation is None:
+            self.require_alive()
+            allocation = self._allocate(capacity)
+            self.buffers_created += 1
+        return Buffer(self, allocation, max(-(-nbytes // 4) * 4, 4))
+
+    def release_buffer(self, buffer: Buffer) -> None:
+        """Give the memory back to the pool. Work already submitted still finds it; releasing twice does nothing."""
+        allocation, buffer.allocation = buffer.allocation, None
+        if allocation is None or not buffer.owned or self.lost:
+            return
+        for surplus in self._pool.give(allocation):
+            self._destroy(surplus)
+
+    def empty_pool(self) -> None:
+        """Destroy all buffers that wait for re-use."""
+        for allocation in self._pool.clear():
+            self._destroy(allocation)
+
+    def adopt(self, handle: Any) -> Buffer:
+        """A raw GPUBuffer of this same device (usage STORAGE, and COPY_DST or COPY_SRC where it is written or read) as a Buffer;
+        it stays its owner's."""
+        return handle if isinstance(handle, Buffer) else self._adopt(handle)
+
+    @property
+    def nothing(self) -> Buffer:
+        """The buffer that is bound where a kernel reads none."""
+        if self._nothing is None:
+            self._nothing = self._create(16)
+        return self._nothing
+
+    def write_buffer(self, buffer: Buffer, data: Any, offset: int = 0) -> None:
+        """Copy `data` to byte `offset` (whole words) of `buffer`. A last word that is not whole is filled up with zeros."""
+        nbytes = as_bytes(data).nbytes
+        self._require_range("write_buffer", buffer, offset, nbytes)
+        if nbytes:
+            self._upload(buffer, data, offset)
+
+    def read_buffer(self, buffer: Buffer, offset: int = 0, nbytes: int | None = None) -> bytes:
+        """Wait for and return `nbytes` (default: to the end) from byte `offset` (whole words)."""
+        destination, job = self._read_job(buffer, offset, nbytes)
+        self.execute(job).wait()
+        return bytes(destination)
+
+    async def read_buffer_async(self, buffer: Buffer, offset: int = 0, nbytes: int | None = None) -> bytes:
+        """`read_buffer`, awaited."""
+        destination, job = self._read_job(buffer, offset, nbytes)
+        await self.execute(job)
+        return bytes(destination)
+
+    def _read_job(self, buffer: Buffer, offset: int, nbytes: int | None) -> tuple[bytearray, Job]:
+        count = buffer.nbytes - offset if nbytes is None else nbytes
+        self._require_range("read_buffer", buffer, offset, count)
+        destination = bytearray(count)
+        return destination, Job(reads=[(buffer, offset, count, destination)] if count else [])
+
+    def _require_range(self, operation: str, buffer: Buffer, offset: int, nbytes: int) -> None:
+        if offset < 0 or offset % 4:
+            raise ShapeError(f"{operation}: offset must be a multiple of 4 bytes that is not negative, not {offset}")
+        if nbytes < 0 or offset + nbytes > buffer.nbytes:
+            raise ShapeError(f"{operation}: bytes {offset} to {offset + nbytes - 1} asked, the buffer holds {buffer.nbytes}")
+
+    # Pipelines
+
+    def missing(self, shaders: Iterable[ShaderKey]) -> bool:
+        """Whether some of these pipelines are not compiled yet."""
+        return not self._ready.issuperset(shaders)
+
+    def prepare(self, shaders: Iterable[ShaderKey]) -> Pending:
+        """Compile what is missing, in the browser without blocking the page. `execute` would compile synchronously."""
+        missing = [key for key in shaders if key not in self._ready]
+        return self._compile(missing) if missing else Finished()
+
+    # Verdicts of the probe
+
+    def adopt_verdict(self, *, nan_inf: bool, order_kept: bool) -> None:
+        """Keep what gpu/probe.py found; `capabilities` is then another frozen value."""
+        self.capabilities = replace(self.capabilities, nan_inf=nan_inf, order_kept=order_kept)
+
+    def require_alive(self) -> None:
+        """DeviceLostError where the device is gone."""
+        if self.lost:
+            raise DeviceLostError(f"the {self.kind} device is lost: {self.lost}")
+
+    # What a device supplies
+
+    @property
+    @abstractmethod
+    def handle(self) -> Any:
+        """The raw GPUDevice."""
+
+    @abstractmethod
+    def create_encoder(self) -> Any:
+        """A raw GPUCommandEncoder; callers may as well bring their own from `handle`."""
+
+    @abstractmethod
+    def submit(self, encoder: Any) -> None:
+        """Finish `encoder` and submit it."""
+
+    @abstractmethod
+    def record(self, encoder: Any, dispatches: tuple[Dispatch, ...]) -> None:
+        """Record into a caller's encoder, submit nothing. Allocates nothing once bind groups and parameters are cached."""
+
+    @abstractmethod
+    def execute(self, job: Job) -> Pending:
+        """Upload, encode, submit; start the read-back."""
+
+    @abstractmethod
+    def can_wait(self) -> bool:
+        """Whether `Pending.wait` works here and now."""
+
+    @abstractmethod
+    def counts(self) -> dict[str, int]:
+        """How many objects of each kind were created since the start: for tests and `info`."""
+
+    @abstractmethod
+    def release_bindings(self, shader: ShaderKey) -> None:
+        """Drop the cached bind groups of one pipeline."""
+
+    @abstractmethod
+    def destroy(self) -> None:
+        """Destroy the device: `lost` is then "destroyed"."""
+
+    @abstractmethod
+    def _allocate(self, capacity: int) -> Allocation: ...
+
+    @abstractmethod
+    def _adopt(self, handle: Any) -> Buffer: ...
+
+    @abstractmethod
+    def _handle_of(self, allocation: Allocation) -> Any: ...
+
+    @abstractmethod
+    def _destroy(self, allocation: Allocation) -> None: ...
+
+    @abstractmethod
+    def _upload(self, buffer: Buffer, data: Any, offset: int) -> None: ...
+
+    @abstractmethod
+    def _compile(self, shaders: list[ShaderKey]) -> Pending: ...
+
+
+def as_bytes(data: Any) -> memoryview:
+    """A flat view of the bytes of a C-contiguous object with the buffer protocol."""
+    view = memoryview(data)
+    if not view.c_contiguous:
+        raise ShapeError("device data must be C-contiguous")
+    return view.cast("B") if view.nbytes else memoryview(b"")

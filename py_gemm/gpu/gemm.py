@@ -1,0 +1,181 @@
+"""Gemm: records products into a caller's encoder, on buffers that are already on the device. Submits nothing, waits for nothing.
+
+    C[b] = act(alpha * op(A[b]) @ op(B[b]) + beta * C[b] + bias),  b in 0..batch-1
+
+A and B: float32, float16 or bfloat16; C and the bias: float32. All sizes, strides and offsets count elements. Everything is
+checked in exact integers before anything is recorded.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from ..dtypes import FLOAT32, FLOAT_TYPES, ElementType
+from ..epilogue import Activation, GemmEpilogue
+from ..errors import AliasError, UnsupportedError
+from ..problem import Problem, dense_problem, require_count, require_in_buffer
+from .device import Buffer, Device, Dispatch
+from .planner import Step, plan_product, require_binding, require_one_grid
+from .variants import Request, Variant, choose_variant
+
+# Plans kept by the arguments of `encode`; a decoder step uses a few dozen shapes.
+_PLANS = 256
+
+
+class Gemm:
+    """One kernel, chosen once from the device's capabilities.
+
+    dtype: the type of A and B, by name or as an ElementType. mode: "fast" or "deterministic" (the portable kernel).
+    allow_matrix_hardware: False leaves matrix hardware out of the choice. variant: a row of gpu/variants.py by name.
+
+    Raises ValueError for an unknown dtype, mode or variant (listing the known), UnsupportedError for one that the device lacks.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        dtype: str | ElementType = "float32",
+        mode: str = "fast",
+        allow_matrix_hardware: bool = True,
+        variant: str | None = None,
+    ) -> None:
+        self.device = device
+        self.type = _element_type(dtype)
+        self.row: Variant = choose_variant(Request(device.capabilities, self.type, self.type, mode, allow_matrix_hardware), variant)
+        self._plans: OrderedDict[tuple[Any, ...], tuple[Problem, Step | None]] = OrderedDict()
+
+    @property
+    def variant(self) -> str:
+        """The name of the row that runs."""
+        return self.row.name
+
+    def encode(
+        self,
+        encoder: Any,
+        a: Any,
+        b: Any,
+        c: Any,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        batch: int = 1,
+        lda: int | None = None,
+        ldb: int | None = None,
+        ldc: int | None = None,
+        stride_a: int | None = None,
+        stride_b: int | None = None,
+        stride_c: int | None = None,
+        offset_a: int = 0,
+        offset_b: int = 0,
+        offset_c: int = 0,
+        epilogue: GemmEpilogue | None = None,
+    ) -> None:
+        """Record one product into `encoder`, a raw GPUCommandEncoder of this device.
+
+        a, b, c and the epilogue's bias: Buffers, or raw GPUBuffers of this device with usage STORAGE. Leading dimensions default to
+        the length of a stored row, batch strides to the dense size; stride_a = 0 or stride_b = 0 shares one operand. beta = 0 never
+        reads C; alpha = 0 or k = 0 never reads A and B. Elements of C's buffer outside the product are not touched.
+
+        Raises ShapeError (sizes, strides, ranges, a grid past the device's limit), AliasError (C's buffer is also an input),
+        UnsupportedError (an operand larger than a binding). The pipeline is compiled here, in the browser blocking, unless
+        `device.prepare(gemm.shaders)` was waited for.
+        """
+        device = self.device
+        device.require_alive()
+        key = (
+            m, n, k, transpose_a, transpose_b, alpha, beta, batch, lda, ldb, ldc, stride_a, stride_b, stride_c, offset_a, offset_b, offset_c,
+            None if epilogue is None else (epilogue.bias is None, epilogue.bias_offset, epilogue.activation),
+        )  # fmt: skip
+        try:
+            found = self._plans[key]
+            self._plans.move_to_end(key)
+        except (KeyError, TypeError):
+            found = None
+        if found is None:
+            problem = dense_problem(
+                "encode", m, n, k, type_in=self.type, transpose_a=transpose_a, transpose_b=transpose_b, alpha=alpha, beta=beta, batch=batch,
+                lda=lda, ldb=ldb, ldc=ldc, stride_a=stride_a, stride_b=stride_b, stride_c=stride_c,
+                offset_a=offset_a, offset_b=offset_b, offset_c=offset_c,
+            )  # fmt: skip
+            found = problem, self._plan(problem, epilogue)
+            self._plans[key] = found
+            if len(self._plans) > _PLANS:
+                self._plans.popitem(last=False)
+        problem, step = found
+        buffers = {"a": device.adopt(a), "b": device.adopt(b), "sum": device.adopt(c)}
+        if epilogue is not None and epilogue.bias is not None:
+            buffers["bias"] = device.adopt(epilogue.bias)
+        self._check_buffers(problem, buffers, 0 if epilogue is None else epilogue.bias_offset)
+        if step is None:
+            return
+        buffers["nothing"] = device.nothing
+        device.record(encoder, (Dispatch(step.shader, tuple(buffers[name] for name in step.buffers), step.parameters, step.workgroups),))
+
+    @property
+    def shaders(self) -> tuple[Any, ...]:
+        """What `device.prepare` compiles ahead."""
+        from .shaders import ShaderKey
+
+        return (ShaderKey(self.row.kernel, (self.type, self.type)),)
+
+    def release_bindings(self) -> None:
+        """Drop the cached bind groups (at most 64), and with them the hold on their buffers."""
+        for key in self.shaders:
+            self.device.release_bindings(key)
+
+    def _plan(self, problem: Problem, epilogue: GemmEpilogue | None) -> Step | None:
+        activation = Activation.of(None if epilogue is None else epilogue.activation)
+        bias_offset = 0 if epilogue is None else epilogue.bias_offset
+        require_count("encode", "bias_offset", bias_offset)
+        limits = self.device.capabilities.limits
+        require_one_grid("encode", problem, self.row, limits)
+        if problem.is_empty:
+            return None
+        (step,) = plan_product(
+            problem,
+            problem.d,
+            self.row,
+            limits,
+            activation=activation,
+            has_bias=epilogue is not None and epilogue.bias is not None,
+            bias_offset=bias_offset,
+            target="sum",
+        )
+        return step
+
+    def _check_buffers(self, problem: Problem, buffers: dict[str, Buffer], bias_offset: int) -> None:
+        limits = self.device.capabilities.limits
+        extents = {
+            "a": (problem.a.extent(problem.m, problem.k, problem.batch), problem.a.type.size),
+            "b": (problem.b.extent(problem.k, problem.n, problem.batch), problem.b.type.size),
+            "sum": (problem.d.extent(problem.m, problem.n, problem.batch), 4),
+            "bias": ((bias_offset, bias_offset + problem.n), FLOAT32.size),
+        }
+        for name, buffer in buffers.items():
+            shown = "c" if name == "sum" else name
+            extent, size = extents[name]
+            require_in_buffer("encode", shown, extent, buffer.nbytes // size)
+            require_binding("encode", shown, buffer.nbytes, limits)
+        target = buffers["sum"].number
+        for name, buffer in buffers.items():
+            read = name == "bias" or (name != "sum" and problem.reads_operands)
+            if read and buffer.number == target:
+                raise AliasError(
+                    f"encode: c and {name} are the same device buffer; WebGPU lets no dispatch write a buffer that it also binds for reading, "
+                    "not even at another offset"
+                )
+
+
+def _element_type(dtype: str | ElementType) -> ElementType:
+    type_ = dtype if isinstance(dtype, ElementType) else FLOAT_TYPES.get(str(dtype))
+    if type_ is None:
+        raise ValueError(f"unknown dtype {dtype!r}; a Gemm takes float32, float16 or bfloat16")
+    if type_.size > 4:
+        raise UnsupportedError(f"{type_} runs on the CPU only: WGSL has no such type; a Gemm takes float32, float16 or bfloat16")
+    return type_

@@ -1,0 +1,202 @@
+"""GemmOperation: a whole product for the front door, from operands on the host or the device to a dense result. Plans once, runs often.
+
+Knows nothing of arrays: an operand is bytes (or a device buffer) and a Layout. One call of `start` is one crossing into the device.
+Device buffers come from the pool and go back to it as soon as the job is submitted, which the order of the queue makes safe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..dtypes import FLOAT64
+from ..epilogue import Activation
+from ..errors import ShapeError, UnsupportedError
+from ..problem import Layout, Problem, require_in_buffer
+from .device import Buffer, Device, Dispatch, Finished, Job, Pending, as_bytes
+from .planner import Plan, dense_layout, operand_bytes, plan_operation, require_binding, result_elements
+from .shaders import ShaderKey
+from .variants import Request, choose_variant
+
+
+@dataclass(slots=True)
+class HostOperand:
+    """C-contiguous bytes on the host; `layout` counts elements inside them."""
+
+    data: Any
+    layout: Layout
+
+
+@dataclass(slots=True)
+class DeviceOperand:
+    """A device buffer; `layout` counts elements inside it. Read only, never changed."""
+
+    buffer: Buffer
+    layout: Layout
+
+
+Operand = HostOperand | DeviceOperand
+
+
+class GemmOperation:
+    """D = act(alpha * A @ B + beta * C + bias) of one problem on one device.
+
+    problem: any strides and any mix of float32, float16, bfloat16; `problem.d` gives the result's type, its layout is not used.
+    activation, has_bias: the epilogue. mode, variant: as in Gemm.
+
+    Raises UnsupportedError (float64, an operand past a binding, a variant that the device lacks), ValueError (unknown mode, variant).
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        problem: Problem,
+        activation: Activation = Activation.NONE,
+        has_bias: bool = False,
+        mode: str = "fast",
+        variant: str | None = None,
+    ) -> None:
+        self.device = device
+        self.problem = problem
+        self.activation = activation
+        self.has_bias = has_bias
+        for name, layout in (("a", problem.a), ("b", problem.b), ("c", problem.c), ("the result", problem.d)):
+            if layout is not None and layout.type is FLOAT64:
+                raise UnsupportedError(f"gemm: {name} is float64, which runs on the CPU only: WGSL has no such type")
+        self.row = choose_variant(Request(device.capabilities, problem.a.type, problem.b.type, mode), variant)
+        self._plans: dict[tuple[int, bool], Plan] = {}
+        limits = device.capabilities.limits
+        if not problem.is_empty:
+            if problem.reads_operands:
+                require_binding("gemm", "a", operand_bytes(problem.a, problem.m, problem.k, problem.batch), limits)
+                require_binding("gemm", "b", operand_bytes(problem.b, problem.k, problem.n, problem.batch), limits)
+            if problem.c is not None and problem.beta != 0.0:
+                require_binding("gemm", "c", operand_bytes(problem.c, problem.m, problem.n, problem.batch), limits)
+            require_binding("gemm", "result", 4 * result_elements(problem), limits)
+
+    @property
+    def variant(self) -> str:
+        """The name of the row of gpu/variants.py that runs."""
+        return self.row.name
+
+    @property
+    def shaders(self) -> tuple[ShaderKey, ...]:
+        """The pipelines of the operation, for `device.missing` and `device.prepare`; with C, those that gather it included."""
+        return self._plan(0, True).shaders
+
+    def start(
+        self, a: Operand, b: Operand, c: Operand | None = None, bias: Operand | None = None, *, read_into: Any = None
+    ) -> tuple[Buffer | None, Pending]:
+        """Upload, compute, and start reading back into `read_into` (writable, C-contiguous, exactly the result's bytes).
+
+        Operands must have the layouts of the problem; `c` is needed where beta is not zero. The bias is float32 with unit stride, its
+        layout's offset counts. Returns (None, pending) with `read_into`, else (the result's buffer, pending): dense
+        [batch..., m, n] of the result's type, ready for the next operation without waiting.
+        """
+        problem, device = self.problem, self.device
+        adds = problem.c is not None and problem.beta != 0.0
+        self._check("a", a, problem.a)
+        self._check("b", b, problem.b)
+        if adds:
+            if c is None:
+                raise ShapeError("gemm: beta is not zero and c is missing")
+            self._check("c", c, problem.c)
+        if self.has_bias != (bias is not None):
+            raise ShapeError(f"gemm: planned {'with' if self.has_bias else 'without'} a bias")
+        if read_into is not None:
+            self._check_destination(read_into)
+        if problem.is_empty:
+            return (None if read_into is not None else device.create_buffer(0)), Finished()
+        in_place = adds and isinstance(c, HostOperand) and self._is_dense_sum(c)
+        plan = self._plan(0 if bias is None else bias.layout.offset, not in_place)
+
+        job = Job()
+        names: dict[str, Buffer] = {"nothing": device.nothing}
+        mine: list[Buffer] = []
+
+        def create(nbytes: int) -> Buffer:
+            buffer = device.create_buffer(nbytes)
+            mine.append(buffer)
+            return buffer
+
+        result: Buffer | None = None
+        try:
+            names["sum"] = create(plan.sum_bytes)
+            result = names["sum"]
+            if plan.result_bytes:
+                result = names["result"] = create(plan.result_bytes)
+            given = {"a": a, "b": b} if problem.reads_operands else {}
+            if adds and c is not None and not in_place:
+                given["c"] = c
+            if bias is not None:
+                given["bias"] = bias
+            uploaded: dict[int, Buffer] = {}
+            for name, operand in given.items():
+                names[name] = self._bring(name, operand, job, create, uploaded)
+            if in_place and isinstance(c, HostOperand):
+                job.uploads.append((names["sum"], c.data))
+            job.dispatches = [
+                Dispatch(step.shader, tuple(names[each] for each in step.buffers), step.parameters, step.workgroups) for step in plan.steps
+            ]
+            if read_into is not None:
+                job.reads.append((result, 0, plan.result_bytes or plan.sum_bytes, read_into))
+            pending = device.execute(job)
+        except BaseException:
+            result = None
+            raise
+        finally:
+            for buffer in mine:
+                if buffer is not result or read_into is not None:
+                    device.release_buffer(buffer)
+        return (None if read_into is not None else result), pending
+
+    def _bring(self, name: str, operand: Operand, job: Job, create: Any, uploaded: dict[int, Buffer]) -> Buffer:
+        if isinstance(operand, DeviceOperand):
+            if operand.buffer.device is not self.device:
+                raise ShapeError(f"gemm: operand {name} lies on another device")
+            require_binding("gemm", name, operand.buffer.nbytes, self.device.capabilities.limits)
+            return operand.buffer
+        found = uploaded.get(id(operand.data))
+        if found is None:
+            nbytes = as_bytes(operand.data).nbytes
+            require_binding("gemm", name, nbytes, self.device.capabilities.limits)
+            found = uploaded[id(operand.data)] = create(nbytes)
+            if nbytes:
+                job.uploads.append((found, operand.data))
+        return found
+
+    def _plan(self, bias_offset: int, gather_c: bool) -> Plan:
+        key = (bias_offset, gather_c)
+        if key not in self._plans:
+            self._plans[key] = plan_operation(
+                self.problem,
+                self.row,
+                self.device.capabilities.limits,
+                activation=self.activation,
+                has_bias=self.has_bias,
+                bias_offset=bias_offset,
+                gather_c=gather_c,
+            )
+        return self._plans[key]
+
+    def _check(self, name: str, operand: Operand, layout: Layout | None) -> None:
+        if layout is None or operand.layout != layout:
+            raise ShapeError(f"gemm: operand {name} has layout {operand.layout}, the operation was made for {layout}")
+        problem = self.problem
+        rows, columns = {"a": (problem.m, problem.k), "b": (problem.k, problem.n), "c": (problem.m, problem.n)}[name]
+        nbytes = operand.buffer.nbytes if isinstance(operand, DeviceOperand) else as_bytes(operand.data).nbytes
+        require_in_buffer("gemm", name, layout.extent(rows, columns, problem.batch), nbytes // layout.type.size)
+
+    def _check_destination(self, destination: Any) -> None:
+        view = memoryview(destination)
+        expected = result_elements(self.problem) * self.problem.d.type.size
+        if view.readonly or not view.c_contiguous or view.nbytes != expected:
+            raise ShapeError(
+                f"gemm: the result needs {expected} writable contiguous bytes, "
+                f"not {view.nbytes}{' read-only' if view.readonly else ''}{'' if view.c_contiguous else ' scattered'}"
+            )
+
+    def _is_dense_sum(self, operand: HostOperand) -> bool:
+        problem = self.problem
+        dense = dense_layout(problem.m, problem.n, problem.batch)
+        return operand.layout == dense and as_bytes(operand.data).nbytes == 4 * result_elements(problem)

@@ -1,0 +1,254 @@
+// One operand of the product: its inputs (generated, or a file picked or dropped), its picture, and what is wrong with it, in words.
+// Asks Python for the matrix on every change, the last change winning; holds no elements of the matrix but those it draws.
+
+/** @import { Engine } from "./engine.js" */
+/** @import { Fault, OperandAnswer } from "./types.js" */
+
+import { element, part, setText } from "./elements.js";
+import { Stopped } from "./engine.js";
+import { count, number, size } from "./format.js";
+import { drawMatrix } from "./picture.js";
+
+// A size typed digit by digit asks Python once, when the typing pauses.
+const TYPING_PAUSE_MS = 250;
+/** @typedef {{ rows: HTMLInputElement, columns: HTMLInputElement }} Sizes */
+
+export class OperandPanel {
+  /**
+   * @param {"A" | "B"} side
+   * @param {Engine} engine
+   * @param {Sizes} sizes
+   * @param {(panel: OperandPanel) => void} changed
+   */
+  constructor(side, engine, sizes, changed) {
+    this.side = side;
+    this.engine = engine;
+    this.sizes = sizes;
+    this.changed = changed;
+    /** @type {OperandAnswer | null} */
+    this.summary = null;
+    /** @type {File | null} */
+    this.file = null;
+    this.ownError = "";
+    this.pairError = "";
+    this.turn = 0;
+    this.pause = 0;
+    const letter = side.toLowerCase();
+    this.panel = element(`operand-${letter}`, HTMLElement);
+    this.figure = element(`picture-${letter}`, HTMLElement);
+    this.panel.append(element("operand-template", HTMLTemplateElement).content.cloneNode(true));
+    this.figure.append(element("picture-template", HTMLTemplateElement).content.cloneNode(true));
+    this.sources = [...this.panel.querySelectorAll("input")].filter((input) => input.type === "radio");
+    this.picker = part(this.panel, "picker", HTMLInputElement);
+    this.type = part(this.panel, "type", HTMLSelectElement);
+    this.error = part(this.panel, "error", HTMLElement);
+    this.canvas = part(this.figure, "canvas", HTMLCanvasElement);
+    this.#label();
+    this.#listen();
+  }
+
+  /** Whether there is a matrix that can be multiplied. */
+  get ok() {
+    return this.summary !== null;
+  }
+
+  get #fromFile() {
+    return this.sources.some((input) => input.checked && input.value === "file");
+  }
+
+  /** Whether a file that was read says how large the matrix is. */
+  get fixesSizes() {
+    return this.#fromFile && this.summary !== null;
+  }
+
+  #label() {
+    const { side } = this;
+    for (const input of this.sources) {
+      input.name = `source-${side}`;
+    }
+    const legend = this.panel.querySelector("legend");
+    legend?.replaceChildren(`Source of ${side}`);
+    setText(part(this.panel, "file-label", HTMLElement), `File for ${side}: `);
+    this.error.id = `error-${side}`;
+    part(this.panel, "summary", HTMLElement).id = `summary-${side}`;
+    for (const input of [this.picker, this.type]) {
+      input.setAttribute("aria-describedby", `error-${side} summary-${side}`);
+    }
+    this.canvas.setAttribute("aria-label", `Picture of ${side}: not there yet`);
+  }
+
+  #listen() {
+    const refresh = () => void this.refresh();
+    for (const input of this.sources) {
+      input.addEventListener("change", () => this.#chooseSource());
+    }
+    this.picker.addEventListener("change", () => this.#take(this.picker.files));
+    this.type.addEventListener("change", refresh);
+    part(this.panel, "distribution", HTMLSelectElement).addEventListener("change", refresh);
+    for (const input of [part(this.panel, "seed", HTMLInputElement), this.sizes.rows, this.sizes.columns]) {
+      input.addEventListener("input", () => {
+        clearTimeout(this.pause);
+        if (!this.#fromFile) {
+          this.pause = setTimeout(refresh, TYPING_PAUSE_MS);
+        }
+      });
+    }
+    for (const place of [this.panel, this.figure]) {
+      place.addEventListener("dragover", (event) => {
+        event.preventDefault();
+        this.panel.classList.add("over");
+      });
+      place.addEventListener("dragleave", () => this.panel.classList.remove("over"));
+      place.addEventListener("drop", (event) => {
+        event.preventDefault();
+        this.panel.classList.remove("over");
+        this.#take(event.dataTransfer?.files ?? null);
+      });
+    }
+  }
+
+  #chooseSource() {
+    const file = this.#fromFile;
+    part(this.panel, "generate", HTMLElement).hidden = file;
+    part(this.panel, "file", HTMLElement).hidden = !file;
+    const asInFile = /** @type {HTMLOptionElement} */ (this.type.querySelector('option[value="file"]'));
+    asInFile.hidden = asInFile.disabled = !file;
+    this.type.value = file ? "file" : this.summary?.type ?? "float32";
+    void this.refresh();
+  }
+
+  /** @param {FileList | null} files */
+  #take(files) {
+    const [file] = files ?? [];
+    if (!file) {
+      return;
+    }
+    this.file = file;
+    setText(part(this.panel, "file-name", HTMLElement), file.name);
+    for (const input of this.sources) {
+      input.checked = input.value === "file";
+    }
+    this.#chooseSource();
+  }
+
+  /** What was known of the matrix is gone, because Python starts anew. */
+  forget() {
+    this.summary = null;
+  }
+
+  /** Asks Python for the matrix that the inputs describe. */
+  async refresh() {
+    const turn = ++this.turn;
+    this.summary = null;
+    this.#tell({ own: "" });
+    let request;
+    try {
+      request = await this.#request();
+    } catch (error) {
+      return this.#fail(turn, `The file could not be read: ${error instanceof Error ? error.message : String(error)}`);
+    }
+    if (turn !== this.turn) {
+      return undefined;
+    }
+    if ("error" in request) {
+      return this.#fail(turn, request.error);
+    }
+    this.changed(this);
+    try {
+      /** @type {OperandAnswer | Fault} */
+      const answer = await this.engine.call(request.verb, request.args, request.transfer);
+      return answer.error === undefined ? this.#show(turn, answer) : this.#fail(turn, answer.error);
+    } catch (error) {
+      return error instanceof Stopped ? undefined : this.#fail(turn, String(error));
+    }
+  }
+
+  /** @returns {Promise<{ error: string } | { verb: string, args: unknown[], transfer: Transferable[] }>} */
+  async #request() {
+    if (this.#fromFile) {
+      if (!this.file) {
+        return { error: `Choose a file for ${this.side}, or drop one here.` };
+      }
+      const data = await this.file.arrayBuffer();
+      return { verb: "read", args: [this.side, this.file.name, new Uint8Array(data), this.type.value], transfer: [data] };
+    }
+    const seed = part(this.panel, "seed", HTMLInputElement);
+    for (const [input, name] of /** @type {const} */ ([[this.sizes.rows, "rows"], [this.sizes.columns, "columns"], [seed, "seed"]])) {
+      if (!input.checkValidity() || input.value === "") {
+        return { error: `${this.side}: ${name} must be a whole number from ${input.min} to ${input.max}.` };
+      }
+    }
+    const { rows, columns } = this.sizes;
+    const distribution = part(this.panel, "distribution", HTMLSelectElement).value;
+    return {
+      verb: "generate",
+      args: [this.side, rows.valueAsNumber, columns.valueAsNumber, this.type.value, seed.valueAsNumber, distribution],
+      transfer: [],
+    };
+  }
+
+  /**
+   * @param {number} turn
+   * @param {string} words
+   */
+  #fail(turn, words) {
+    if (turn !== this.turn) {
+      return;
+    }
+    this.summary = null;
+    setText(part(this.panel, "summary", HTMLElement), "");
+    this.figure.classList.remove("drawn");
+    this.#tell({ own: words });
+    this.changed(this);
+  }
+
+  /**
+   * @param {number} turn
+   * @param {OperandAnswer} answer
+   */
+  #show(turn, answer) {
+    if (turn !== this.turn) {
+      return;
+    }
+    this.summary = answer;
+    const { rows, columns, type, lowest, highest } = answer;
+    if (this.#fromFile) {
+      for (const [input, value] of /** @type {const} */ ([[this.sizes.rows, rows], [this.sizes.columns, columns]])) {
+        if (input.valueAsNumber !== value) {
+          input.value = String(value);
+          // The other operand, if generated, follows.
+          input.dispatchEvent(new Event("input"));
+        }
+      }
+    }
+    const between = lowest === undefined || highest === undefined ? "" : ` · ${number(lowest)} to ${number(highest)}`;
+    const unfinite = answer.unfinite ? ` · ${count(answer.unfinite)} infinite or NaN` : "";
+    const text = `${count(rows)} × ${count(columns)} ${type} · ${size(answer.bytes)}${between}${unfinite}`;
+    setText(part(this.panel, "summary", HTMLElement), answer.note ? `${text}. ${answer.note}` : text);
+    this.figure.classList.add("drawn");
+    this.canvas.setAttribute("aria-label", `Picture of ${this.side}: ${text}`);
+    this.redraw();
+    this.changed(this);
+  }
+
+  /**
+   * Says that the two operands do not fit, beside this one.
+   * @param {string} words
+   */
+  setPairError(words) {
+    this.#tell({ pair: words });
+  }
+
+  /** @param {{ own?: string, pair?: string }} errors */
+  #tell({ own = this.ownError, pair = this.pairError }) {
+    this.ownError = own;
+    this.pairError = pair;
+    setText(this.error, own || pair);
+  }
+
+  redraw() {
+    if (this.summary) {
+      drawMatrix(this.canvas, this.summary.picture);
+    }
+  }
+}

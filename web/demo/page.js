@@ -1,0 +1,223 @@
+// The demo page's entry: starts the Python worker, connects inputs, run, readings and console, and keeps what people are told up to date.
+// Decides only what may be pressed when; every number comes from Python.
+
+/** @import { Lane, Progress, Ready, RunAnswer, RunFault, Errors } from "./types.js" */
+
+import { ConsolePanel } from "./console.js";
+import { element, field, setText } from "./elements.js";
+import { Engine, Stopped } from "./engine.js";
+import { duration, size } from "./format.js";
+import { OperandPanel } from "./operand.js";
+import { Readings } from "./readings.js";
+
+const engine = new Engine();
+const readings = new Readings(engine);
+const pythonConsole = new ConsolePanel(engine, busyWith);
+const status = element("status", HTMLElement);
+const runButton = element("run", HTMLButtonElement);
+const stopButton = element("stop", HTMLButtonElement);
+const sizes = { m: field("size-m"), k: field("size-k"), n: field("size-n") };
+const a = new OperandPanel("A", engine, { rows: sizes.m, columns: sizes.k }, changed);
+const b = new OperandPanel("B", engine, { rows: sizes.k, columns: sizes.n }, changed);
+let ready = false;
+/** What Python is busy with, if anything. */
+let busy = "";
+
+/** @param {string} what  empty: idle */
+function busyWith(what) {
+  busy = what;
+  stopButton.hidden = !(ready && busy);
+  allow();
+}
+
+function allow() {
+  const ok = ready && !busy && a.ok && b.ok && !mismatch();
+  runButton.disabled = !ok;
+  runButton.textContent = busy === "product" ? "Multiplying…" : "Multiply";
+  pythonConsole.allow(ready && !busy);
+}
+
+/** Why A and B do not fit, or nothing. */
+function mismatch() {
+  if (!a.summary || !b.summary || a.summary.columns === b.summary.rows) {
+    return "";
+  }
+  return (
+    `A has ${a.summary.columns} columns and B has ${b.summary.rows} rows; ` +
+    "for A · B the two must be equal. Choose another file, or generate one of the two."
+  );
+}
+
+/**
+ * An operand is about to change, or has changed.
+ * @param {OperandPanel} panel
+ */
+function changed(panel) {
+  readings.clear();
+  const other = panel === a ? b : a;
+  lockSizes();
+  proportion();
+  other.setPairError("");
+  panel.setPairError(mismatch());
+  allow();
+  if (ready && !busy && a.ok && b.ok && !mismatch()) {
+    setText(status, "Ready.");
+  }
+}
+
+/** Draws the three rectangles to one scale: lengths go by the root, so that a long thin matrix still has a face. */
+function proportion() {
+  const lengths = { m: sizes.m.valueAsNumber, k: sizes.k.valueAsNumber, n: sizes.n.valueAsNumber };
+  const longest = Math.max(...Object.values(lengths).filter((length) => length > 0), 1);
+  for (const [name, length] of Object.entries(lengths)) {
+    const part = length > 0 ? Math.max(Math.sqrt(length / longest), 0.2) : 1;
+    element("scheme", HTMLElement).style.setProperty(`--${name}`, part.toFixed(3));
+  }
+}
+
+/** A file fixes the sizes that are its own; a generated matrix takes them over. */
+function lockSizes() {
+  const byFile = [a, b].filter((panel) => panel.fixesSizes);
+  const fixed = new Set(byFile.flatMap((panel) => [panel.sizes.rows, panel.sizes.columns]));
+  for (const input of Object.values(sizes)) {
+    input.readOnly = fixed.has(input);
+    input.title = input.readOnly ? "Given by the file" : "";
+  }
+}
+
+/** @param {Event} event */
+async function run(event) {
+  event.preventDefault();
+  if (runButton.disabled) {
+    return;
+  }
+  const chosen = new FormData(element("scheme", HTMLFormElement));
+  setText(element("device-error", HTMLElement), "");
+  setText(element("sizes-error", HTMLElement), "");
+  busyWith("product");
+  setText(status, "Multiplying…");
+  readings.begin();
+  try {
+    /** @type {RunAnswer | RunFault} */
+    const answer = await engine.call("run", [chosen.get("device"), chosen.get("mode"), element("numpy", HTMLSelectElement).value]);
+    if (answer.error !== undefined) {
+      const place = answer.at === "run" ? status : element(`${answer.at}-error`, HTMLElement);
+      setText(status, "No product.");
+      setText(place, answer.error);
+      readings.fail();
+    } else {
+      readings.show(answer);
+      const lane = answer.lanes.find((each) => each.lane === answer.chosen);
+      setText(status, `Done on the ${answer.chosen === "gpu" ? "GPU" : "CPU"}${lane?.seconds ? ` in ${duration(lane.seconds)}` : ""}. Readings below.`);
+    }
+  } catch (error) {
+    readings.fail();
+    setText(status, error instanceof Stopped ? "Stopped; Python starts anew." : `Python failed: ${String(error)}`);
+  } finally {
+    busyWith("");
+  }
+}
+
+function stop() {
+  if (engine.stop()) {
+    begin();
+  } else {
+    setText(status, "Stopping… Press again to start Python anew.");
+  }
+}
+
+/** What the page shows while Python (again) is on its way. */
+function begin() {
+  ready = false;
+  busyWith("");
+  readings.clear();
+  element("loading", HTMLElement).hidden = false;
+  element("facts", HTMLElement).hidden = true;
+  a.forget();
+  b.forget();
+  setText(status, "Waiting for Python; the inputs can be set meanwhile.");
+  void Promise.all([a.refresh(), b.refresh()]);
+}
+
+/** @param {Progress} progress */
+function showProgress({ text, loaded, total }) {
+  element("progress", HTMLProgressElement).value = total ? loaded / total : 0;
+  setText(element("progress-text", HTMLElement), `${text} · ${size(loaded)} of ${size(total)}`);
+}
+
+/** @param {Ready} facts */
+function showReady(facts) {
+  ready = true;
+  element("loading", HTMLElement).hidden = true;
+  setText(element("version", HTMLElement), facts.py_gemm);
+  const list = element("facts", HTMLElement);
+  const rows = [
+    ["Python", facts.python],
+    ["NumPy", facts.numpy],
+    ["GPU", facts.gpu ? facts.adapter || facts.description || "WebGPU" : "none"],
+  ];
+  list.replaceChildren(
+    ...rows.map(([term = "", detail = ""]) => {
+      const pair = document.createElement("div");
+      const name = document.createElement("dt");
+      const value = document.createElement("dd");
+      name.textContent = term;
+      value.textContent = detail;
+      pair.append(name, value);
+      return pair;
+    }),
+  );
+  list.hidden = false;
+  element("environment", HTMLElement).hidden = false;
+  element("info", HTMLElement).textContent = facts.info;
+  const gpuChoice = /** @type {HTMLInputElement} */ (document.querySelector('input[name="device"][value="gpu"]'));
+  gpuChoice.disabled = !facts.gpu;
+  if (!facts.gpu) {
+    if (gpuChoice.checked) {
+      /** @type {HTMLInputElement} */ (document.querySelector('input[name="device"][value="best"]')).checked = true;
+    }
+    const notice = element("notice", HTMLElement);
+    notice.hidden = false;
+    setText(notice, `No GPU here, so the product runs on the CPU with WebAssembly SIMD. (${facts.no_gpu})`);
+  }
+  allow();
+  if (a.ok && b.ok) {
+    setText(status, "Ready.");
+  }
+}
+
+/** @param {string} reason */
+function showFailure(reason) {
+  element("loading", HTMLElement).hidden = true;
+  const notice = element("notice", HTMLElement);
+  notice.hidden = false;
+  notice.classList.add("fault");
+  setText(notice, `Python could not be started: ${reason}`);
+  setText(status, "Python could not be started.");
+}
+
+engine.on("progress", showProgress);
+engine.on("ready", showReady);
+engine.on("failed", showFailure);
+engine.on("lane", (/** @type {Lane} */ lane) => {
+  readings.showLane(lane);
+  if (lane.state === "measuring") {
+    const name = { gpu: "the GPU", cpu: "the CPU", numpy: "NumPy" }[lane.lane];
+    setText(status, `Timing ${name}${lane.estimate && lane.estimate > 1 ? `, about ${duration(lane.estimate)}` : ""}…`);
+  }
+});
+engine.on("stage", (/** @type {string} */ text) => setText(status, `${text}…`));
+engine.on("check", (/** @type {Errors} */ errors) => readings.showErrors(errors, "X"));
+engine.on("began", (/** @type {string} */ code) => pythonConsole.began(code));
+engine.on("output", (/** @type {{ kind: string, text: string }} */ { kind, text }) => pythonConsole.print(kind, text));
+
+element("scheme", HTMLFormElement).addEventListener("submit", (event) => void run(event));
+stopButton.addEventListener("click", stop);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  a.redraw();
+  b.redraw();
+  readings.redraw();
+});
+
+engine.start();
+begin();

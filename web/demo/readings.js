@@ -1,0 +1,252 @@
+// What a run showed: the bars of the devices, the largest error as number, map and list, the corner of the result and its download.
+// Draws what Python measured; measures nothing itself.
+
+/** @import { Engine } from "./engine.js" */
+/** @import { Errors, Lane, Picture, RunAnswer } from "./types.js" */
+
+import { element, setText, tableRow } from "./elements.js";
+import { count, duration, number, range, superscript, UNIT_ROUNDOFF } from "./format.js";
+import { drawErrors, drawLegend, drawMatrix } from "./picture.js";
+
+const NAMES = { gpu: "GPU", cpu: "CPU", numpy: "NumPy" };
+const ORDER = /** @type {const} */ (["gpu", "cpu", "numpy"]);
+
+export class Readings {
+  /** @param {Engine} engine */
+  constructor(engine) {
+    this.engine = engine;
+    this.section = element("readings", HTMLElement);
+    this.map = element("error-map", HTMLCanvasElement);
+    this.figure = element("picture-d", HTMLElement);
+    this.figure.append(element("picture-template", HTMLTemplateElement).content.cloneNode(true));
+    this.canvas = /** @type {HTMLCanvasElement} */ (this.figure.querySelector("canvas"));
+    /** @type {Map<Lane["lane"], Lane>} */
+    this.lanes = new Map();
+    /** @type {Picture | null} */
+    this.picture = null;
+    /** @type {Errors | null} */
+    this.errors = null;
+    element("download", HTMLButtonElement).addEventListener("click", () => void this.download());
+    this.map.addEventListener("pointermove", (event) => this.#point(event));
+    this.map.addEventListener("pointerleave", () => setText(element("map-readout", HTMLElement), ""));
+    this.clear();
+  }
+
+  /** Forgets the last run: its inputs are no longer what the page shows. */
+  clear() {
+    this.section.hidden = true;
+    this.section.classList.remove("complete");
+    this.figure.classList.remove("drawn");
+    this.picture = this.errors = null;
+    this.canvas.setAttribute("aria-label", "Picture of D: not there yet");
+  }
+
+  /** A run begins: the bars appear one by one. */
+  begin() {
+    this.clear();
+    this.lanes.clear();
+    this.section.hidden = false;
+    setText(element("ran", HTMLElement), "");
+    setText(element("speed-note", HTMLElement), "");
+    this.#drawLanes();
+  }
+
+  /** The run gave no product; what was measured stays. */
+  fail() {
+    this.section.hidden = ![...this.lanes.values()].some((lane) => lane.state === "done");
+  }
+
+  /** @param {Lane} lane */
+  showLane(lane) {
+    this.lanes.set(lane.lane, lane);
+    this.#drawLanes();
+  }
+
+  /** @param {RunAnswer} answer */
+  show(answer) {
+    for (const lane of answer.lanes) {
+      this.lanes.set(lane.lane, lane);
+    }
+    this.#drawLanes(answer.chosen);
+    this.#sayWhatRan(answer);
+    const { rows, columns, type, note } = answer.summary;
+    this.picture = answer.picture;
+    this.figure.classList.add("drawn");
+    this.section.classList.add("complete");
+    const text = `${count(rows)} × ${count(columns)} ${type}`;
+    this.canvas.setAttribute("aria-label", `Picture of D: ${text}`);
+    setText(element("result-summary", HTMLElement), `D is ${text}${note ? `. ${note}` : ""}`);
+    setText(element("download-note", HTMLElement), type === "bfloat16" ? "Saved as float32, which holds every bfloat16: .npy has no name for bfloat16." : "");
+    this.#drawCorner(answer.corner);
+    this.showErrors(answer.errors, "D");
+    drawMatrix(this.canvas, answer.picture);
+  }
+
+  /** @param {RunAnswer} answer */
+  #sayWhatRan({ chosen, asked, mode, lanes }) {
+    const lane = lanes.find((each) => each.lane === chosen);
+    const why = asked === "best" ? ", which py_gemm took for this size" : "";
+    const parts = [`D is from the ${NAMES[chosen]}${why}`, lane?.adapter && `adapter ${lane.adapter}`, lane?.variant && `variant ${lane.variant}`, `${mode} mode`];
+    setText(element("ran", HTMLElement), `${parts.filter(Boolean).join(" · ")}.`);
+    const notes = ["GPU times include upload and read-back."];
+    const gpu = lanes.find((each) => each.lane === "gpu");
+    if (gpu?.gpu_seconds) {
+      notes.push(`On the device alone the product took ${duration(gpu.gpu_seconds)}.`);
+    }
+    if (gpu?.first && gpu.seconds && gpu.first > 2 * gpu.seconds) {
+      notes.push(`The GPU's first call, which compiles the kernel, took ${duration(gpu.first)}.`);
+    }
+    const samples = Math.max(...lanes.map((each) => each.samples ?? 0));
+    notes.push(samples > 1 ? `Medians of up to ${samples} samples.` : "One sample each.");
+    setText(element("speed-note", HTMLElement), notes.join(" "));
+  }
+
+  /** @param {"gpu" | "cpu"} [chosen]  the device that D is from */
+  #drawLanes(chosen) {
+    const fastest = Math.max(...[...this.lanes.values()].map((lane) => lane.gflops ?? 0));
+    const rows = ORDER.map((name) => laneRow(name, this.lanes.get(name), fastest, name === chosen));
+    element("lanes", HTMLTableSectionElement).replaceChildren(...rows);
+  }
+
+  /** @param {RunAnswer["corner"]} corner */
+  #drawCorner({ cells, rows, columns }) {
+    const wider = columns > (cells[0]?.length ?? 0);
+    const drawn = cells.map((row) => tableRow(wider ? [...row, "…"] : row));
+    if (rows > cells.length) {
+      drawn.push(tableRow((cells[0] ?? []).map(() => "⋮").concat(wider ? ["⋱"] : [])));
+    }
+    element("corner", HTMLTableSectionElement).replaceChildren(...drawn);
+  }
+
+  /**
+   * @param {Errors} errors
+   * @param {string} name  of the matrix whose errors these are
+   */
+  showErrors(errors, name) {
+    this.errors = errors;
+    const { error, row, column, rows_checked: checked, rows } = errors;
+    const unit = UNIT_ROUNDOFF[errors.type];
+    setText(element("error-figure", HTMLElement), number(error, 2));
+    const inUnits = unit && error > 0 && Number.isFinite(error) ? `, ${number(error / unit.value, 2)} × 2${superscript(unit.power)}, the error of one rounding to ${errors.type}` : "";
+    const place = error > 0 ? ` It lies at row ${count(row)}, column ${count(column)} (counted from 0).` : "";
+    const exact = errors.exact === errors.count ? " Every element is exact." : ` ${count(errors.exact)} of ${count(errors.count)} elements are exact.`;
+    const unfinite = errors.unfinite ? ` ${count(errors.unfinite)} are infinite or NaN where the reference is not.` : "";
+    const which = checked < rows ? ` ${count(checked)} of ${count(rows)} rows were checked, evenly spaced.` : "";
+    setText(
+      element("error-where", HTMLElement),
+      `max |${name} − R| / max |R|${inUnits}.${place}${exact}${unfinite}${which} R is ${errors.method}.`,
+    );
+    this.#describeMap(errors, name);
+    element("worst", HTMLTableSectionElement).replaceChildren(
+      ...errors.worst.map((each) => tableRow([count(each.row), count(each.column), each.got, each.expected, number(each.error)])),
+    );
+    this.#drawMap(errors);
+  }
+
+  /**
+   * @param {Errors} errors
+   * @param {string} name
+   */
+  #describeMap({ error, row, column, median, most, map, rows, columns }, name) {
+    const whole = map.height === rows && map.width === columns;
+    const cells = whole ? "one cell an element" : `each cell the largest error of about ${number(Math.ceil(rows / map.height), 2)} × ${number(Math.ceil(columns / map.width), 2)} elements`;
+    const spread = median === undefined || most === undefined ? "" : ` Half of the errors are at most ${number(median)}, 99 % at most ${number(most)}.`;
+    const peak = error > 0 ? ` The largest, ${number(error)}, lies at row ${row}, column ${column}.` : " There is no error.";
+    this.map.setAttribute("aria-label", `Map of the errors of ${name}, ${cells}.${peak}${spread}`);
+    setText(element("map-readout", HTMLElement), "");
+  }
+
+  /** @param {Errors} errors */
+  #drawMap({ error, row, column, median, map, rows, columns }) {
+    const finite = map.values.reduce((most, value) => (Number.isFinite(value) ? Math.max(most, value) : most), 0);
+    drawErrors(this.map, map, finite);
+    drawLegend(element("legend", HTMLCanvasElement));
+    setText(element("legend-high", HTMLElement), number(finite || error, 2));
+    const figure = element("error-map-figure", HTMLElement);
+    figure.style.setProperty("--row", String((row + 0.5) / rows));
+    figure.style.setProperty("--column", String((column + 0.5) / columns));
+    figure.style.setProperty("--across", String(Math.min(Math.max(columns / rows, 0.25), 4)));
+    figure.classList.toggle("peak", error > 0 && median !== undefined);
+  }
+
+  /** @param {PointerEvent} event */
+  #point(event) {
+    if (!this.errors) {
+      return;
+    }
+    const { map, rows, columns } = this.errors;
+    const box = this.map.getBoundingClientRect();
+    const y = Math.min(Math.max(Math.floor(((event.clientY - box.top) / box.height) * map.height), 0), map.height - 1);
+    const x = Math.min(Math.max(Math.floor(((event.clientX - box.left) / box.width) * map.width), 0), map.width - 1);
+    /** @type {(cell: number, cells: number, all: number) => string} */
+    const span = (cell, cells, all) => range(Math.floor((cell * all) / cells), Math.max(Math.floor(((cell + 1) * all) / cells) - 1, 0));
+    const value = map.values[y * map.width + x] ?? 0;
+    setText(element("map-readout", HTMLElement), `row ${span(y, map.height, rows)}, column ${span(x, map.width, columns)}: ${number(value)}`);
+  }
+
+  /** Hands the result to the browser's downloads. */
+  async download() {
+    const saved = await this.engine.call("save", []);
+    if (!(saved instanceof Uint8Array)) {
+      setText(element("download-note", HTMLElement), saved.error);
+      return;
+    }
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([/** @type {Uint8Array<ArrayBuffer>} */ (saved)], { type: "application/octet-stream" }));
+    link.download = "D.npy";
+    link.click();
+    // The download has its own hold on the data once the click was handled.
+    setTimeout(() => URL.revokeObjectURL(link.href), 0);
+  }
+
+  redraw() {
+    if (this.picture) {
+      drawMatrix(this.canvas, this.picture);
+    }
+    if (this.errors) {
+      this.#drawMap(this.errors);
+    }
+  }
+}
+
+/**
+ * @param {Lane["lane"]} name
+ * @param {Lane | undefined} lane
+ * @param {number} fastest  GFLOP/s of the longest bar
+ * @param {boolean} chosen
+ */
+function laneRow(name, lane, fastest, chosen) {
+  const bar = document.createElement("span");
+  bar.className = "bar";
+  bar.style.setProperty("--length", String(lane?.gflops ? Math.max(lane.gflops / fastest, 0.004) : 0));
+  const done = lane?.state === "done";
+  const cells = done
+    ? [NAMES[name], bar, number(lane.gflops ?? 0), duration(lane.seconds ?? 0), lane.error === undefined ? "…" : number(lane.error, 2)]
+    : [NAMES[name], stateOf(lane)];
+  const row = tableRow(cells, true);
+  row.dataset["lane"] = name;
+  row.classList.toggle("chosen", chosen);
+  row.classList.toggle("measuring", lane?.state === "measuring");
+  if (!done) {
+    row.cells[1]?.setAttribute("colspan", "4");
+    row.cells[1]?.classList.add("words");
+  }
+  if (done && lane.variant) {
+    const detail = document.createElement("small");
+    detail.textContent = [lane.adapter, lane.variant].filter(Boolean).join(" · ");
+    row.cells[1]?.append(detail);
+  }
+  return row;
+}
+
+/** @param {Lane | undefined} lane */
+function stateOf(lane) {
+  if (!lane) {
+    return "waits";
+  }
+  if (lane.state === "measuring") {
+    return lane.estimate && lane.estimate > 1 ? `measuring, about ${duration(lane.estimate)}…` : "measuring…";
+  }
+  const advice = lane.estimate ? " Choose “always” beside “Compare with NumPy” to wait for it." : "";
+  return `${lane.reason ?? ""}${advice}`;
+}

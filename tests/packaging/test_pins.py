@@ -1,0 +1,78 @@
+"""What is pinned, and that nothing tracked ties the project to one machine or one registry."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from scripts.paths import ROOT
+
+PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^;\s]+)$")
+
+
+def requirements(name: str) -> dict[str, str]:
+    lines = [line.strip() for line in (ROOT / name).read_text().splitlines()]
+    pins = [PIN.match(line) for line in lines if line and not line.startswith(("#", "-r "))]
+    assert all(pins), f"{name} has a line that is no exact pin"
+    return {pin[1].lower().replace("_", "-"): pin[2] for pin in pins if pin}
+
+
+def tracked_files() -> Iterator[Path]:
+    """Every file of the project: by git in a checkout, by the folders of the source archive elsewhere."""
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
+    for name in done.stdout.split("\0"):
+        if name and (ROOT / name).is_file():
+            yield ROOT / name
+
+
+def test_dev_extra_and_build_requirement_are_in_the_lock() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lock = requirements("requirements-build.txt") | requirements("requirements-dev.txt")
+    wanted = [*project["project"]["optional-dependencies"]["dev"], *project["build-system"]["requires"]]
+    for line in wanted:
+        name, wish = line.split("==")
+        assert lock[name.lower().replace("_", "-")] == wish, line
+
+
+def test_native_extra_admits_the_tested_versions() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lock = requirements("requirements-dev.txt")
+    assert f"wasmtime=={lock['wasmtime']}" in project["project"]["optional-dependencies"]["native"]
+    assert any(
+        line.startswith(f"wgpu>={lock['wgpu'].rsplit('.', 1)[0]}") for line in project["project"]["optional-dependencies"]["native"]
+    )
+
+
+def test_npm_packages_are_pinned_and_name_no_registry() -> None:
+    package = json.loads((ROOT / "package.json").read_text())
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in package["devDependencies"].values())
+    assert "dependencies" not in package
+    lock = json.loads((ROOT / "package-lock.json").read_text())
+    for name, row in lock["packages"].items():
+        assert "resolved" not in row, name
+        assert name == "" or "integrity" in row, name
+
+
+def test_requirements_name_no_address() -> None:
+    for name in ("requirements-build.txt", "requirements-dev.txt"):
+        text = (ROOT / name).read_text()
+        assert "://" not in text
+        assert "index-url" not in text
+
+
+def test_tracked_files_name_no_path_of_this_machine() -> None:
+    places = {str(path) for path in (ROOT, ROOT.parent, Path.home()) if len(path.parts) > 1}
+    words = [f"{place}/".encode() for place in sorted(places)]
+    found = [
+        f"{path.relative_to(ROOT)}: {word.decode()}" for path in tracked_files() for word in words if word in path.read_bytes()
+    ]
+    assert not found
+
+
+def test_no_build_output_is_tracked() -> None:
+    tops = {path.relative_to(ROOT).parts[0] for path in tracked_files()}
+    assert not tops & {"dist", "types", "node_modules", ".venv", ".cache"}

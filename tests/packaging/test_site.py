@@ -25,7 +25,9 @@ from scripts.wheel import wheel_name
 ABSOLUTE = re.compile(r"^(?:[a-z][a-z0-9+.-]*:|/)", re.IGNORECASE)
 # Names that are no request: pictures in the text itself, links for people, files made by the page.
 HARMLESS = re.compile(r"^(?:data:|blob:|#|$)")
-JS_REFERENCES = re.compile(r"""(?:\bfrom\s*|\bimport\s*\(?\s*|new URL\(\s*)(["'])([^"'`$]+)\1""")
+JS_REFERENCES = re.compile(
+    r"""(?:\bfrom\s*|\bimport\s*\(?\s*)(["'])([^"'`$]+)\1|new URL\(\s*(["'])([^"'`$]+)\3\s*,\s*import\.meta\.url"""
+)
 COMMENTS = re.compile(r"/\*.*?\*/|^\s*//[^\n]*$", re.DOTALL | re.MULTILINE)
 CSS_REFERENCES = re.compile(r"""(?:url\(\s*|@import\s+)["']?([^"')]+)["']?""")
 
@@ -74,7 +76,7 @@ def references(folder: Path) -> Iterator[tuple[str, str]]:
             links.feed(text)
             yield from ((name, link) for link in links.found)
         elif path.suffix == ".js":
-            yield from ((name, match[2]) for match in JS_REFERENCES.finditer(text))
+            yield from ((name, match[2] or match[4]) for match in JS_REFERENCES.finditer(text))
         else:
             yield from ((name, match[1]) for match in CSS_REFERENCES.finditer(text))
 

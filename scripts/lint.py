@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from .paths import NODE_MODULES, ROOT
 
 
 def main(words: list[str]) -> int:
     """Run every linter, even after one complains; the exit status is 1 where any did."""
     fix = "--fix" in words
+    compiler = str(NODE_MODULES / "typescript" / "bin" / "tsc")
     python = [sys.executable, "-m"]
     commands = [
         [*python, "ruff", "check", *(["--fix"] if fix else []), "."],
         [*python, "ruff", "format", *([] if fix else ["--check"]), "."],
         [*python, "mypy"],
-        ["node", str(ROOT / "node_modules/typescript/bin/tsc"), "--project", "tsconfig.json"],
+        *(["node", compiler, "--project", project] for project in ("tsconfig.json", "tsconfig.node.json")),
     ]
     failed = []
     for command in commands:

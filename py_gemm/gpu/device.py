@@ -112,13 +112,12 @@ class Finished(Pending):
 
 
 class Device(ABC):
-    """One GPU device. `lost` is None, or why the device is gone."""
+    """One GPU device."""
 
     kind: str
     capabilities: Capabilities
     info: dict[str, str]
     limits: dict[str, int]
-    lost: str | None = None
 
     def __init__(self) -> None:
         self._pool = Pool(knob("pool_bytes"))
@@ -236,7 +235,20 @@ class Device(ABC):
         if self.lost:
             raise DeviceLostError(f"the {self.kind} device is lost: {self.lost}")
 
+    @property
+    def adapter(self) -> str:
+        """One line for people: what runs."""
+        return f"{self.capabilities.adapter}{' (software)' if self.capabilities.is_software else ''}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.adapter}{f', lost: {self.lost}' if self.lost else ''}>"
+
     # What a device supplies
+
+    @property
+    @abstractmethod
+    def lost(self) -> str | None:
+        """None, or why the device is gone: it never comes back, ask for another."""
 
     @property
     @abstractmethod

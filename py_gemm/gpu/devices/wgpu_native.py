@@ -82,6 +82,7 @@ class WgpuDevice(Device):
 
     def __init__(self, raw: Any) -> None:
         super().__init__()
+        self._lost: str | None = None
         self._wgpu = _import_wgpu()
         self._raw = raw
         info = dict(raw.adapter.info)
@@ -111,6 +112,10 @@ class WgpuDevice(Device):
     def handle(self) -> Any:
         return self._raw
 
+    @property
+    def lost(self) -> str | None:
+        return self._lost
+
     def can_wait(self) -> bool:
         return True
 
@@ -118,8 +123,8 @@ class WgpuDevice(Device):
         return {"buffers": self.buffers_created, **self._counts}
 
     def destroy(self) -> None:
-        if self.lost is None:
-            self.lost = "destroyed"
+        if self._lost is None:
+            self._lost = "destroyed"
             self._pool.clear()
             self._raw.destroy()
 
@@ -312,7 +317,7 @@ class WgpuDevice(Device):
         except (wgpu.GPUError, wgpu.GPUPipelineError) as error:
             # wgpu-native reports a lost device as a fault of validation.
             if "is lost" in str(error):
-                self.lost = "the driver dropped it"
+                self._lost = "the driver dropped it"
                 raise DeviceLostError(f"the {self.kind} device is lost: {error}") from error
             raise GemmError(str(error)) from error
 

@@ -1,0 +1,597 @@
+// The bridge between Python in a page (or a worker) and WebGPU. Python hands over one job in one call: uploads, dispatches and
+// read-backs. Everything up to the submission happens during that call; only the read-back is waited for.
+//
+// Bytes never pass through JavaScript arrays of their own: uploads go from Python's memory to the queue, read-backs from the
+// mapped staging buffer to Python's memory. A view of that memory is used in the step that takes it, never across an await:
+// once the memory grows, every older view is empty.
+//
+// One ES module without imports and without eval, so that Python can load it from its text and a page under a strict
+// Content-Security-Policy can serve it. It decides nothing: shaders, grids and buffer re-use come from py_gemm/gpu.
+
+/**
+ * A Python object that has the buffer protocol, as Pyodide hands it over. Always asked for bytes: Pyodide has no float16 view.
+ * @typedef {object} PyBytes
+ * @property {(format: "u8") => { data: Uint8Array<ArrayBuffer>, release: () => void }} getBuffer
+ * @property {() => void} destroy
+ */
+
+/** @typedef {{ kind: "validation" | "out-of-memory" | "internal" | "lost", message: string }} Fault */
+/** @typedef {[shader: number, buffers: number[], parameters: string, x: number, y: number, z: number]} Dispatch */
+
+/**
+ * What Python asks for; proxies follow in the order of `u`, then `r`.
+ * @typedef {object} Job
+ * @property {[buffer: number, offset: number][]} u  uploads
+ * @property {Dispatch[]} d  dispatches, `parameters` being the uniform block in hexadecimal
+ * @property {[buffer: number, offset: number, nbytes: number][]} r  read-backs
+ */
+
+/**
+ * A pipeline: its text, and what it became.
+ * @typedef {object} Shader
+ * @property {string} label
+ * @property {string} code
+ * @property {string[]} bindings  of group 0: "uniform", "read" or "write"
+ * @property {GPUComputePipeline | null} pipeline
+ * @property {Map<string, GPUBindGroup>} groups  least recently used first
+ */
+
+/** An error of the device or of a call, in the device's own words. */
+export class GpuError extends Error {
+  /**
+   * @param {Fault["kind"] | "unsupported"} kind
+   * @param {string} message
+   */
+  constructor(kind, message) {
+    super(message);
+    this.name = "GpuError";
+    this.kind = kind;
+  }
+}
+
+// A slot holds any uniform block; 256 is the alignment of dynamic offsets that WebGPU guarantees.
+const SLOT_BYTES = 256;
+const ARENA_SLOTS = 256;
+const BIND_GROUPS = 64;
+const STAGING_BYTES = 64 * 2 ** 20;
+const SCOPES = /** @type {const} */ (["validation", "out-of-memory", "internal"]);
+// What is reported where one cause shows in several scopes.
+const GRAVEST = /** @type {const} */ (["out-of-memory", "internal", "validation"]);
+const RAISED_LIMITS = /** @type {const} */ ([
+  "maxStorageBufferBindingSize",
+  "maxBufferSize",
+  "maxComputeWorkgroupStorageSize",
+  "maxComputeInvocationsPerWorkgroup",
+  "maxComputeWorkgroupSizeX",
+]);
+const WANTED_FEATURES = /** @type {const} */ (["timestamp-query", "subgroups"]);
+
+/** @param {number} bytes  rounded up to whole words */
+const words = (bytes) => Math.ceil(bytes / 4) * 4;
+
+/** @param {unknown} error */
+const textOf = (error) => (error instanceof Error ? error.message : String(error));
+
+/** One device and what was made on it. Buffers and shaders are numbers on Python's side. */
+export class Bridge {
+  /**
+   * Ask the browser for a device. Rejects with a GpuError of kind "unsupported" that says why there is none.
+   * @param {{ powerPreference?: GPUPowerPreference, gpu?: GPU }} [options]  `gpu` in place of navigator.gpu
+   * @returns {Promise<Bridge>}
+   */
+  static async request(options = {}) {
+    const gpu = options.gpu ?? globalThis.navigator?.gpu;
+    if (!gpu) {
+      const why = globalThis.isSecureContext === false ? "the page is not a secure context (https or localhost)" : "no navigator.gpu";
+      throw new GpuError("unsupported", `this browser offers no WebGPU here: ${why}`);
+    }
+    const adapter = await gpu.requestAdapter({ powerPreference: options.powerPreference ?? "high-performance" });
+    if (!adapter) {
+      throw new GpuError("unsupported", "WebGPU is here, but it has no adapter (no usable GPU or driver, or the browser blocks it)");
+    }
+    const requiredLimits = Object.fromEntries(RAISED_LIMITS.map((name) => [name, adapter.limits[name]]));
+    const requiredFeatures = WANTED_FEATURES.filter((name) => adapter.features.has(name));
+    try {
+      const device = await adapter.requestDevice({ requiredFeatures, requiredLimits });
+      return new Bridge(device, adapter.info, [...(gpu.wgslLanguageFeatures ?? [])]);
+    } catch (error) {
+      throw new GpuError("unsupported", `the adapter gave no device: ${textOf(error)}`);
+    }
+  }
+
+  /**
+   * @param {GPUDevice} device  also a page's own
+   * @param {GPUAdapterInfo} adapterInfo
+   * @param {string[]} languageFeatures
+   */
+  constructor(device, adapterInfo, languageFeatures) {
+    this.device = device;
+    /** @type {string | null} why the device is gone */
+    this.lost = null;
+    this.#info = adapterInfo;
+    this.#languageFeatures = languageFeatures;
+    this.#gone = device.lost.then(({ reason, message }) => {
+      this.lost ??= [reason === "unknown" ? "" : reason, message].filter(Boolean).join(": ") || "no reason given";
+    });
+    this.#timed = device.features.has("timestamp-query");
+  }
+
+  /** @type {GPUAdapterInfo} */ #info;
+  /** @type {string[]} */ #languageFeatures;
+  /** @type {Promise<void>} */ #gone;
+  /** @type {boolean} */ #timed;
+  /** @type {{ set: GPUQuerySet, resolved: GPUBuffer } | null} */ #clock = null;
+  /** @type {Map<number, GPUBuffer>} */ #buffers = new Map();
+  /** @type {WeakMap<GPUBuffer, number>} */ #numbers = new WeakMap();
+  #nextNumber = 1;
+  /** @type {Shader[]} */ #shaders = [];
+  /** @type {Map<string, { group: GPUBindGroupLayout, pipeline: GPUPipelineLayout }>} */ #layouts = new Map();
+  /** @type {GPUBuffer | null} */ #arena = null;
+  #arenaNumber = 0;
+  /** @type {Map<string, number>} */ #slots = new Map();
+  /** @type {GPUBuffer[]} */ #staging = [];
+  #stagingBytes = 0;
+  /** Outcomes of jobs that nobody has waited for yet. @type {Set<Promise<Fault | null>>} */ #unreported = new Set();
+  #counts = { buffers: 0, bind_groups: 0, parameter_slots: 0, pipelines: 0, staging_buffers: 0 };
+
+  /** The device in words and figures, as JSON: info, limits, features, language_features, fallback. */
+  describe() {
+    const { vendor, architecture, device, description, isFallbackAdapter } = this.#info;
+    /** @type {Record<string, number>} */
+    const limits = {};
+    for (const name in this.device.limits) {
+      limits[name] = /** @type {any} */ (this.device.limits)[name];
+    }
+    return JSON.stringify({
+      info: { vendor, architecture, device, description },
+      fallback: Boolean(isFallbackAdapter),
+      limits,
+      features: [...this.device.features],
+      language_features: this.#languageFeatures,
+    });
+  }
+
+  /** How many objects were created since the start, as JSON. */
+  counts() {
+    return JSON.stringify(this.#counts);
+  }
+
+  destroy() {
+    this.lost ??= "destroyed";
+    this.device.destroy();
+  }
+
+  // Buffers
+
+  /** @param {number} bytes @returns {number} the new buffer's number */
+  createBuffer(bytes) {
+    this.#requireAlive();
+    const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
+    const buffer = this.#watched(() => this.device.createBuffer({ size: bytes, usage }));
+    this.#counts.buffers++;
+    return this.adopt(buffer);
+  }
+
+  /** The number of any buffer of this device, the same whenever it is asked. @param {GPUBuffer} buffer */
+  adopt(buffer) {
+    let number = this.#numbers.get(buffer);
+    if (number === undefined) {
+      number = this.#nextNumber++;
+      this.#numbers.set(buffer, number);
+    }
+    this.#buffers.set(number, buffer);
+    return number;
+  }
+
+  /** @param {number} number @returns {GPUBuffer} */
+  buffer(number) {
+    const buffer = this.#buffers.get(number);
+    if (!buffer) {
+      throw new GpuError("validation", `there is no buffer ${number}`);
+    }
+    return buffer;
+  }
+
+  /** Forget a buffer and the bind groups that hold it. @param {number} number @param {boolean} destroy  and free its memory */
+  dropBuffer(number, destroy) {
+    const buffer = this.#buffers.get(number);
+    this.#buffers.delete(number);
+    for (const { groups } of this.#shaders) {
+      for (const key of [...groups.keys()]) {
+        if (key.split(" ").indexOf(String(number), 1) > 0) {
+          groups.delete(key);
+        }
+      }
+    }
+    if (destroy) {
+      buffer?.destroy();
+    }
+  }
+
+  // Pipelines
+
+  /** @param {string} label @param {string} code  WGSL with the entry point `main` @param {string} bindings  separated by spaces */
+  define(label, code, bindings) {
+    return this.#shaders.push({ label, code, bindings: bindings.split(" "), pipeline: null, groups: new Map() }) - 1;
+  }
+
+  /** Compile without blocking. @param {string} numbers  shaders, separated by spaces @returns {Promise<void>} */
+  async prepare(numbers) {
+    this.#requireAlive();
+    await Promise.all(
+      numbers.split(" ").map(async (number) => {
+        const shader = this.#shader(Number(number));
+        if (shader.pipeline) {
+          return;
+        }
+        this.device.pushErrorScope("validation");
+        const descriptor = this.#descriptor(shader);
+        const faulty = this.device.popErrorScope();
+        try {
+          shader.pipeline = await this.device.createComputePipelineAsync(descriptor);
+          this.#counts.pipelines++;
+        } catch (error) {
+          const words = (await faulty)?.message ?? textOf(error);
+          throw await this.#explained(error, `${shader.label}: ${words}`);
+        }
+      }),
+    );
+  }
+
+  /** Drop the bind groups of one shader. @param {number} number */
+  releaseBindings(number) {
+    this.#shader(number).groups.clear();
+  }
+
+  // Work
+
+  /**
+   * Record into a caller's encoder; submits nothing.
+   * @param {GPUCommandEncoder} encoder
+   * @param {string} dispatches  JSON of Dispatch[]
+   */
+  record(encoder, dispatches) {
+    this.#requireAlive();
+    this.#watched(() => this.#encode(encoder, JSON.parse(dispatches), false));
+  }
+
+  /** Finish an encoder and submit it. @param {GPUCommandEncoder} encoder */
+  submit(encoder) {
+    this.#requireAlive();
+    this.#watched(() => this.device.queue.submit([encoder.finish()]));
+  }
+
+  /**
+   * Run a job. Returns nothing where it reads nothing back: `settle` waits for those and reports their faults, and so does the
+   * next read-back. Otherwise a promise of the seconds that the device took (-1 where unknown), settled when all has arrived.
+   * @param {string} text  JSON of Job
+   * @param {PyBytes[]} proxies  for its uploads and its reads; each is destroyed when it is done with
+   * @returns {Promise<number> | undefined}
+   */
+  execute(text, ...proxies) {
+    /** @type {Job} */
+    const job = JSON.parse(text);
+    const sources = proxies.slice(0, job.u.length);
+    const destinations = proxies.slice(job.u.length);
+    const timed = this.#timed && job.r.length > 0 && job.d.length > 0;
+    const total = job.r.reduce((sum, [, , nbytes]) => sum + words(nbytes), 0);
+    const stagingBytes = Math.ceil(total / 8) * 8 + (timed ? 16 : 0);
+    /** @type {GPUBuffer | null} */
+    let staging = null;
+    let started = false;
+    try {
+      this.#requireAlive();
+      this.#watched(() => {
+        job.u.forEach(([number, offset], index) => this.#write(number, offset, /** @type {PyBytes} */ (sources[index])));
+        if (job.d.length === 0 && job.r.length === 0) {
+          return;
+        }
+        const encoder = this.device.createCommandEncoder();
+        this.#encode(encoder, job.d, timed);
+        if (job.r.length > 0) {
+          staging = this.#takeStaging(stagingBytes);
+          let at = 0;
+          for (const [number, offset, nbytes] of job.r) {
+            encoder.copyBufferToBuffer(this.buffer(number), offset, staging, at, words(nbytes));
+            at += words(nbytes);
+          }
+          if (timed && this.#clock) {
+            encoder.resolveQuerySet(this.#clock.set, 0, 2, this.#clock.resolved, 0);
+            encoder.copyBufferToBuffer(this.#clock.resolved, 0, staging, stagingBytes - 16, 16);
+          }
+        }
+        this.device.queue.submit([encoder.finish()]);
+      });
+      started = true;
+    } finally {
+      sources.forEach((proxy) => proxy.destroy());
+      if (!started) {
+        destinations.forEach((proxy) => proxy.destroy());
+      }
+    }
+    return staging ? this.#readBack(staging, stagingBytes, job.r, destinations, timed) : undefined;
+  }
+
+  /** Copy bytes into a buffer now. @param {number} number @param {number} offset @param {PyBytes} source */
+  upload(number, offset, source) {
+    try {
+      this.#requireAlive();
+      this.#watched(() => this.#write(number, offset, source));
+    } finally {
+      source.destroy();
+    }
+  }
+
+  /** Wait until the device has finished everything submitted, and report what failed meanwhile. @returns {Promise<void>} */
+  async settle() {
+    this.#requireAlive();
+    const outcomes = this.#takeOutcomes();
+    await this.device.queue.onSubmittedWorkDone();
+    await this.#report(outcomes);
+  }
+
+  // What those are made of
+
+  #requireAlive() {
+    if (this.lost !== null) {
+      throw new GpuError("lost", this.lost);
+    }
+  }
+
+  /**
+   * Do something under error scopes; what they catch is kept until somebody waits.
+   * @template T
+   * @param {() => T} action
+   * @returns {T}
+   */
+  #watched(action) {
+    SCOPES.forEach((scope) => this.device.pushErrorScope(scope));
+    try {
+      return action();
+    } catch (error) {
+      throw error instanceof GpuError ? error : new GpuError("validation", textOf(error));
+    } finally {
+      /** @type {Map<string, Promise<GPUError | null>>} */
+      const scopes = new Map([...SCOPES].reverse().map((scope) => [scope, this.device.popErrorScope()]));
+      /** @type {Promise<Fault | null>} */
+      const outcome = Promise.all(GRAVEST.map((scope) => scopes.get(scope))).then(
+        (errors) => {
+          const index = errors.findIndex(Boolean);
+          return index < 0 ? null : { kind: /** @type {Fault["kind"]} */ (GRAVEST[index]), message: errors[index]?.message ?? "" };
+        },
+        (error) => ({ kind: "lost", message: this.lost ?? textOf(error) }),
+      );
+      this.#unreported.add(outcome);
+      outcome.then((fault) => fault === null && this.#unreported.delete(outcome));
+    }
+  }
+
+  #takeOutcomes() {
+    const outcomes = [...this.#unreported];
+    this.#unreported.clear();
+    return outcomes;
+  }
+
+  /** Throw the first fault among these. @param {Promise<Fault | null>[]} outcomes */
+  async #report(outcomes) {
+    const fault = (await Promise.all(outcomes)).find((each) => each !== null);
+    if (this.lost !== null) {
+      throw new GpuError("lost", this.lost);
+    }
+    if (fault) {
+      throw new GpuError(fault.kind, fault.message);
+    }
+  }
+
+  /** A rejection in our words: a lost device rejects promises first and says why a little later. @param {unknown} error @param {string} text */
+  async #explained(error, text) {
+    if (this.lost === null) {
+      await Promise.race([this.#gone, new Promise((resolve) => setTimeout(resolve, 50))]);
+    }
+    const reason = /** @type {any} */ (error)?.reason;
+    return this.lost === null ? new GpuError(reason === "internal" ? "internal" : "validation", text) : new GpuError("lost", this.lost);
+  }
+
+  /** @param {number} number */
+  #shader(number) {
+    const shader = this.#shaders[number];
+    if (!shader) {
+      throw new GpuError("validation", `there is no shader ${number}`);
+    }
+    return shader;
+  }
+
+  /** @param {Shader} shader @returns {GPUComputePipelineDescriptor} */
+  #descriptor({ label, code, bindings }) {
+    const module = this.device.createShaderModule({ label, code });
+    return { label, layout: this.#layout(bindings).pipeline, compute: { module, entryPoint: "main" } };
+  }
+
+  /** @param {string[]} bindings */
+  #layout(bindings) {
+    const key = bindings.join(" ");
+    let layout = this.#layouts.get(key);
+    if (!layout) {
+      const group = this.device.createBindGroupLayout({
+        entries: bindings.map((each, binding) => ({
+          binding,
+          visibility: GPUShaderStage.COMPUTE,
+          buffer:
+            each === "uniform"
+              ? { type: "uniform", hasDynamicOffset: true }
+              : { type: each === "read" ? "read-only-storage" : "storage" },
+        })),
+      });
+      layout = { group, pipeline: this.device.createPipelineLayout({ bindGroupLayouts: [group] }) };
+      this.#layouts.set(key, layout);
+    }
+    return layout;
+  }
+
+  /** @param {GPUCommandEncoder} encoder @param {Dispatch[]} dispatches @param {boolean} timed */
+  #encode(encoder, dispatches, timed) {
+    if (dispatches.length === 0) {
+      return;
+    }
+    const pass = encoder.beginComputePass(timed ? { timestampWrites: this.#stamps() } : {});
+    for (const [number, buffers, parameters, x, y, z] of dispatches) {
+      const shader = this.#shader(number);
+      if (!shader.pipeline) {
+        shader.pipeline = this.device.createComputePipeline(this.#descriptor(shader));
+        this.#counts.pipelines++;
+      }
+      // The slot first: it may open the arena that the bind group names.
+      const offset = this.#slot(parameters);
+      pass.setPipeline(shader.pipeline);
+      pass.setBindGroup(0, this.#bindGroup(shader, buffers), [offset]);
+      pass.dispatchWorkgroups(x, y, z);
+    }
+    pass.end();
+  }
+
+  #stamps() {
+    this.#clock ??= {
+      set: this.device.createQuerySet({ type: "timestamp", count: 2 }),
+      resolved: this.device.createBuffer({ size: 16, usage: GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC }),
+    };
+    return { querySet: this.#clock.set, beginningOfPassWriteIndex: 0, endOfPassWriteIndex: 1 };
+  }
+
+  /**
+   * The dynamic offset of a slot that holds these parameters. Slots are never overwritten, so an encoder may be submitted at any
+   * later time; a full arena is forgotten, and whatever was recorded with it keeps it alive.
+   * @param {string} parameters
+   */
+  #slot(parameters) {
+    let offset = this.#slots.get(parameters);
+    if (offset === undefined) {
+      if (!this.#arena || this.#slots.size === ARENA_SLOTS) {
+        const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
+        this.#arena = this.device.createBuffer({ size: ARENA_SLOTS * SLOT_BYTES, usage });
+        this.#arenaNumber++;
+        this.#slots.clear();
+      }
+      offset = this.#slots.size * SLOT_BYTES;
+      const bytes = Uint8Array.from(parameters.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+      this.device.queue.writeBuffer(this.#arena, offset, bytes);
+      this.#slots.set(parameters, offset);
+      this.#counts.parameter_slots++;
+    }
+    return offset;
+  }
+
+  /** @param {Shader} shader @param {number[]} numbers @returns {GPUBindGroup} */
+  #bindGroup({ groups, bindings }, numbers) {
+    const key = [this.#arenaNumber, ...numbers].join(" ");
+    let group = groups.get(key);
+    if (group) {
+      groups.delete(key);
+    } else {
+      const uniform = { binding: 0, resource: { buffer: /** @type {GPUBuffer} */ (this.#arena), size: SLOT_BYTES } };
+      const storage = numbers.map((number, index) => ({ binding: index + 1, resource: { buffer: this.buffer(number) } }));
+      group = this.device.createBindGroup({ layout: this.#layout(bindings).group, entries: [uniform, ...storage] });
+      this.#counts.bind_groups++;
+      if (groups.size === BIND_GROUPS) {
+        groups.delete(/** @type {string} */ (groups.keys().next().value));
+      }
+    }
+    groups.set(key, group);
+    return group;
+  }
+
+  /**
+   * From Python's memory to the queue in one step. The queue takes whole words; what is left over goes in a word of its own.
+   * @param {number} number @param {number} offset @param {PyBytes} source
+   */
+  #write(number, offset, source) {
+    const buffer = this.buffer(number);
+    const view = source.getBuffer("u8");
+    try {
+      const { data } = view;
+      const whole = data.length - (data.length % 4);
+      if (whole > 0) {
+        this.device.queue.writeBuffer(buffer, offset, data, 0, whole);
+      }
+      if (whole < data.length) {
+        const last = new Uint8Array(4);
+        last.set(data.subarray(whole));
+        this.device.queue.writeBuffer(buffer, offset + whole, last);
+      }
+    } finally {
+      view.release();
+    }
+  }
+
+  /** The smallest unused staging buffer that holds this much. @param {number} bytes */
+  #takeStaging(bytes) {
+    let best = -1;
+    this.#staging.forEach((each, index) => {
+      if (each.size >= bytes && (best < 0 || each.size < /** @type {GPUBuffer} */ (this.#staging[best]).size)) {
+        best = index;
+      }
+    });
+    const [found] = best < 0 ? [] : this.#staging.splice(best, 1);
+    if (found) {
+      this.#stagingBytes -= found.size;
+      return found;
+    }
+    this.#counts.staging_buffers++;
+    // Rounded up to a quarter of an octave, so that a few sizes share one.
+    const quarter = 2 ** Math.max(Math.ceil(Math.log2(bytes)) - 3, 8);
+    const size = Math.min(Math.ceil(bytes / quarter) * quarter, this.device.limits.maxBufferSize);
+    return this.device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
+  }
+
+  /** @param {GPUBuffer} staging */
+  #giveStaging(staging) {
+    this.#staging.push(staging);
+    this.#stagingBytes += staging.size;
+    while (this.#stagingBytes > STAGING_BYTES) {
+      const oldest = /** @type {GPUBuffer} */ (this.#staging.shift());
+      this.#stagingBytes -= oldest.size;
+      oldest.destroy();
+    }
+  }
+
+  /**
+   * @param {GPUBuffer} staging @param {number} bytes @param {Job["r"]} reads @param {PyBytes[]} destinations @param {boolean} timed
+   * @returns {Promise<number>}
+   */
+  async #readBack(staging, bytes, reads, destinations, timed) {
+    const outcomes = this.#takeOutcomes();
+    let mapped = false;
+    let seconds = -1;
+    try {
+      const refusal = await staging.mapAsync(GPUMapMode.READ, 0, bytes).then(
+        () => null,
+        (error) => error ?? new Error("mapAsync failed"),
+      );
+      mapped = refusal === null;
+      await this.#report(outcomes);
+      if (refusal !== null) {
+        throw await this.#explained(refusal, textOf(refusal));
+      }
+      const range = staging.getMappedRange(0, bytes);
+      let at = 0;
+      reads.forEach(([, , nbytes], index) => {
+        const view = /** @type {PyBytes} */ (destinations[index]).getBuffer("u8");
+        view.data.set(new Uint8Array(range, at, nbytes));
+        view.release();
+        at += words(nbytes);
+      });
+      if (timed) {
+        const [begin = 0n, end = 0n] = new BigUint64Array(range, bytes - 16, 2);
+        seconds = end >= begin ? Number(end - begin) * 1e-9 : -1;
+      }
+    } finally {
+      if (mapped && this.lost === null) {
+        staging.unmap();
+        this.#giveStaging(staging);
+      } else {
+        staging.destroy();
+      }
+      destinations.forEach((proxy) => proxy.destroy());
+    }
+    return seconds;
+  }
+}

@@ -288,7 +288,10 @@ class DeviceArray:
         if self._pending is not None:
             self._pending.wait()
             self._pending = None
-        return self._dense(self.device.read_buffer(self._live(), 0, self.nbytes) if self.size else b"")
+        array, reading = self._start_reading()
+        if reading is not None:
+            reading.wait()
+        return array
 
     async def numpy_async(self) -> Array:
         """A copy on the host."""
@@ -297,7 +300,10 @@ class DeviceArray:
         if self._pending is not None:
             await self._pending
             self._pending = None
-        return self._dense(await self.device.read_buffer_async(self._live(), 0, self.nbytes) if self.size else b"")
+        array, reading = self._start_reading()
+        if reading is not None:
+            await reading
+        return array
 
     def __await__(self) -> Generator[Any, None, DeviceArray]:
         """Wait until the operation that makes this array has ended; its errors are raised here."""
@@ -340,8 +346,15 @@ class DeviceArray:
             raise ValueError("this DeviceArray was released")
         return self._buffer
 
-    def _dense(self, data: bytes) -> Array:
-        return np.frombuffer(bytearray(data), dtype=self.dtype).reshape(self.shape)
+    def _start_reading(self) -> tuple[Array, Pending | None]:
+        """The array that will hold the values, and what to wait for (None where there are none)."""
+        from .gpu.device import Job
+
+        array = np.empty(self.shape, self.dtype)
+        buffer = self._live()
+        if array.size == 0:
+            return array, None
+        return array, self.device.execute(Job(reads=[(buffer, 0, self.nbytes, as_bytes(array))]))
 
 
 def snapshot(operation: str, value: object, device: Any, tag: object) -> tuple[Array, ElementType, bool]:

@@ -343,7 +343,7 @@ def check(trial: Trial, result: Any) -> None:
         assert np.all(excess <= 0), f"{case.id}: at {worst} {got[worst]}, not {reference[worst]} within {trial.bound[worst]}"
         top = np.max(np.abs(reference))
         scaled = np.max(np.abs(got - reference)) / top if top else 0.0
-        bound = SCALED_BOUND[case.result]
+        bound = max(SCALED_BOUND[case.result], SCALED_BOUND["float64" if "float64" in (case.a, case.b) else "float32"])
         assert scaled <= bound or top < 1e-3, f"{case.id}: the scaled error is {scaled}, more than {bound}"
     if trial.surroundings is not None:
         around = trial.surroundings.copy()

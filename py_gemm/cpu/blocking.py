@@ -1,0 +1,77 @@
+"""The cache model: how a product is cut into blocks. Pure.
+
+                 n                      kc: steps of one chain           panels of kc x NR of B stay in L1
+            +----nc----+                mc: rows of A packed at a time   mc x kc of A stay in L2
+            | kc x nc  |  packed B      nc: columns of B packed at a time  kc x nc of B stay in a share of L3
+       +--kc+----------+                ms: rows whose running totals are kept while k advances (only where k > kc)
+    mc | A  | totals ms x nc
+
+kc alone decides the order of summation, and comes from the row (`SummationOrder`), not from here. The geometry of the caches is
+pinned, so that neither the bits nor the scratch memory depend on the machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .families import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Bytes that each kind of packed block may take.
+
+    The defaults suit every machine with 32 KiB of L1 and 512 KiB of L2: a quarter of L2 for A, 1 MiB of L3 for B, and 4 MiB of
+    totals, which pass by once for each chain of 256 products and need no cache.
+    """
+
+    a_bytes: int = 128 << 10
+    b_bytes: int = 1 << 20
+    totals_bytes: int = 4 << 20
+
+
+DEFAULT_GEOMETRY = Geometry()
+
+# What kernels/arguments.h keeps at the start of the scratch memory (SCRATCH_FIXED), rounded up to a cache line.
+FIXED_BYTES = 448
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """Sizes in elements; where the three regions begin in the scratch memory, and its whole size, in bytes."""
+
+    chain: int
+    block_rows: int
+    block_columns: int
+    total_rows: int
+    panel_a: int
+    panel_b: int
+    totals: int
+    scratch_bytes: int
+
+
+def block(row: Row, m: int, n: int, k: int, geometry: Geometry = DEFAULT_GEOMETRY) -> Blocking:
+    """Cut a product of m x n x k (none of them zero but k) for one kernel."""
+    size = row.accumulator.size
+    chain = row.order.chain_length(k)
+    depth = min(chain, k)
+    columns = _balance(n, geometry.b_bytes // max(1, depth * size), row.columns)
+    has_totals = k > chain
+    kept_rows = _balance(m, geometry.totals_bytes // (columns * size), row.rows) if has_totals else _round_up(m, row.rows)
+    rows = _balance(kept_rows, geometry.a_bytes // max(1, depth * size), row.rows)
+    panel_a = _round_up(FIXED_BYTES, 64)
+    panel_b = _round_up(panel_a + rows * depth * size, 64)
+    totals = _round_up(panel_b + columns * depth * size, 64)
+    end = totals + kept_rows * columns * size if has_totals else totals
+    return Blocking(chain, rows, columns, kept_rows, panel_a, panel_b, totals, end)
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _balance(total: int, most: int, multiple: int) -> int:
+    """A block size, a multiple of `multiple`, of at most about `most`, that cuts `total` into nearly equal blocks."""
+    most = max(multiple, most // multiple * multiple)
+    blocks = max(1, -(-total // most))
+    return _round_up(-(-total // blocks), multiple)

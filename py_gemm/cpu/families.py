@@ -1,0 +1,160 @@
+"""The table of kernel families and tokens, and the one function that picks a row. Pure: knows no engine, only its traits.
+
+A family says how panels are laid out and what is summed; a token says which instructions run the inner loop. The name of a
+row is `<op>_<input type>_<tile>_<token>`, and the name of the exported function of the module `gemm_<token>.wasm`.
+
+Rows that other families will add here, each with a kernel file and a test of its own (and no new `if` elsewhere):
+float16 and bfloat16 families with depth multiple 2, deep-k twins, int8 families (`gemm_i8_6x8_dot`, `gemm_i8_4x8_i16`) with
+their requantizing twins, complex ones. Until then float16 and bfloat16 are widened in packing and run on the float32 family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ..dtypes import FLOAT32, FLOAT64, ElementType
+from ..errors import UnsupportedError
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTraits:
+    """What the choice needs to know of a WebAssembly engine.
+
+    host: "browser" (V8, SpiderMonkey, JavaScriptCore: wide register allocators) or "wasmtime" (Cranelift).
+    relaxed_simd: whether the engine accepts a module with relaxed SIMD, found out by validating one, never by a name.
+    """
+
+    host: str
+    relaxed_simd: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A named condition on the engine; `text` completes "this engine lacks ..."."""
+
+    name: str
+    holds: Callable[[EngineTraits], bool]
+    text: str
+
+
+RELAXED_SIMD = Condition("relaxed_simd", lambda traits: traits.relaxed_simd, "relaxed SIMD")
+BROWSER_HOST = Condition("browser_host", lambda traits: traits.host == "browser", "a browser's compiler")
+
+
+@dataclass(frozen=True, slots=True)
+class SummationOrder:
+    """How the k products of one element are added; enough to replay a result bit for bit.
+
+    The k steps are cut into chains of `chain_length(k)`. Each chain is summed from +0.0 in increasing k, one multiply-add for
+    each product; the sums of the chains are then added to the running total in increasing k (the first one is the total).
+    fused: False: product rounded, then sum rounded. None: fused where the host has such an instruction, else as False.
+    Nothing else of the shape, neither m nor n nor the batch, has any influence.
+    """
+
+    longest_chain: int
+    fused: bool | None
+
+    def chain_length(self, k: int) -> int:
+        """Chains of nearly equal length, a multiple of 4 (packing transposes 4 steps at a time), at most `longest_chain`."""
+        chains = max(1, -(-k // self.longest_chain))
+        return max(4, -(-k // (chains * 4)) * 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kernel. `requires`: without them it cannot run. `prefers`: without them a later row is the better choice."""
+
+    family: str
+    token: str
+    rows: int
+    columns: int
+    accumulator: ElementType
+    order: SummationOrder
+    requires: tuple[Condition, ...] = ()
+    prefers: tuple[Condition, ...] = ()
+
+    @property
+    def tile(self) -> str:
+        return f"{self.family}_{self.rows}x{self.columns}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.tile}_{self.token}"
+
+    @property
+    def module(self) -> str:
+        """The asset that exports this kernel."""
+        return f"cpu/kernels/gemm_{self.token}.wasm"
+
+
+# 256 steps: a chain's panels of A and B (14 to 20 KiB) share an L1 cache of 32 KiB; measured best of 128, 256, 384 and 512.
+_RELAXED = SummationOrder(longest_chain=256, fused=None)
+_PLAIN = SummationOrder(longest_chain=256, fused=False)
+
+# The tiles: 12 sums + 2 of B + 1 of A fill the 15 vector registers a browser's compiler leaves on x86-64 (6 x 8); Cranelift
+# spills them and is at its best with 8 sums (4 x 8), and so is every compiler where product and sum are two instructions.
+ROWS: tuple[Row, ...] = (
+    Row("gemm_f32", "relaxed", 6, 8, FLOAT32, _RELAXED, (RELAXED_SIMD,), (BROWSER_HOST,)),
+    Row("gemm_f32", "relaxed", 4, 8, FLOAT32, _RELAXED, (RELAXED_SIMD,)),
+    Row("gemm_f32", "simd128", 4, 8, FLOAT32, _PLAIN),
+    Row("gemm_f64", "relaxed", 6, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,), (BROWSER_HOST,)),
+    Row("gemm_f64", "relaxed", 4, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,)),
+    Row("gemm_f64", "simd128", 4, 4, FLOAT64, _PLAIN),
+)
+
+TOKENS: tuple[str, ...] = tuple(dict.fromkeys(row.token for row in ROWS))
+
+# The token whose sums are the same on every machine.
+DETERMINISTIC_TOKEN = "simd128"
+
+
+def check_names(family: str | None, token: str | None) -> None:
+    """ValueError, listing the known names, where `family` or `token` names nothing in the table.
+
+    `family` may be a family ("gemm_f32"), a tile of it ("gemm_f32_6x8") or a whole row ("gemm_f32_6x8_relaxed").
+    """
+    families = tuple(dict.fromkeys(name for row in ROWS for name in _names(row)))
+    if family is not None and family not in families:
+        raise ValueError(f"unknown kernel family {family!r}; known: {', '.join(families)}")
+    if token is not None and token not in TOKENS:
+        raise ValueError(f"unknown token {token!r}; known: {', '.join(TOKENS)}")
+
+
+def choose_family(
+    accumulator: ElementType,
+    traits: EngineTraits,
+    *,
+    family: str | None = None,
+    token: str | None = None,
+    deterministic: bool = False,
+) -> Row:
+    """The first row that sums in `accumulator`, can run on the engine and is preferred there.
+
+    family, token: force names (see `check_names`); what is forced and cannot run is an UnsupportedError, never a fallback.
+    deterministic: only rows whose bits are the same on every machine; forcing another token with it is an UnsupportedError.
+    """
+    check_names(family, token)
+    if deterministic and token not in (None, DETERMINISTIC_TOKEN):
+        raise UnsupportedError(f"token {token!r} is forced, but only {DETERMINISTIC_TOKEN!r} gives the same bits on every machine")
+    wanted = DETERMINISTIC_TOKEN if deterministic else token
+    named = [row for row in ROWS if family in (None, *_names(row)) and wanted in (None, row.token)]
+    if not named:
+        raise UnsupportedError(f"no kernel of family {family!r} has the token {wanted!r}; there are: {_list(ROWS)}")
+    fitting = [row for row in named if row.accumulator is accumulator]
+    if not fitting:
+        raise UnsupportedError(f"{_list(named)} cannot be used: the product sums in {accumulator.name}")
+    runnable = [row for row in fitting if all(condition.holds(traits) for condition in row.requires)]
+    if not runnable:
+        lacking = dict.fromkeys(condition.text for row in fitting for condition in row.requires if not condition.holds(traits))
+        raise UnsupportedError(f"{_list(fitting)} cannot run: this engine ({traits.host}) lacks {' and '.join(lacking)}")
+    preferred = [row for row in runnable if all(condition.holds(traits) for condition in row.prefers)]
+    return (preferred or runnable)[0]
+
+
+def _names(row: Row) -> tuple[str, str, str]:
+    return row.family, row.tile, row.name
+
+
+def _list(rows: Iterable[Row]) -> str:
+    return ", ".join(row.name for row in rows)

@@ -1,0 +1,221 @@
+"""CpuGemm: drives a kernel family over a Problem. Every decision is made in `prepare`; a prepared CpuCall only fills in addresses.
+
+Runs on one thread. Copies nothing in the browser; outside it the engine copies operands in and the result out.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+from ..configuration import knob
+from ..dtypes import FLOAT32
+from ..epilogue import Activation
+from ..errors import AliasError, ShapeError, UnsupportedError
+from ..problem import Layout, Problem, require_apart, require_in_buffer
+from .blocking import block
+from .engines import Bound, Engine, default_engine
+from .engines.host_memory import PinnedBuffer
+from .families import ROWS, EngineTraits, SummationOrder, check_names, choose_family
+from .plan import make_plan
+
+
+@dataclass(frozen=True, slots=True)
+class CpuCapabilities:
+    """What the CPU road can do here, as plain data.
+
+    engine: name and version. host, relaxed_simd: see EngineTraits. zero_copy: operands are read where the interpreter keeps them.
+    token: the token in force for float32 and float64 products. why: how it came to be chosen.
+    """
+
+    engine: str
+    host: str
+    relaxed_simd: bool
+    zero_copy: bool
+    token: str
+    why: str
+
+
+class CpuCall:
+    """A product of which everything is decided but the addresses. May be used again and again.
+
+    variant: the name of the row that runs, such as "gemm_f32_6x8_relaxed". order: how it sums.
+    """
+
+    __slots__ = ("_bound", "order", "swapped", "variant")
+
+    def __init__(self, variant: str, order: SummationOrder | None, bound: Bound | None, swapped: bool) -> None:
+        self.variant, self.order, self._bound, self.swapped = variant, order, bound, swapped
+
+    def __call__(self, a: int, b: int, c: int, d: int, bias: int) -> None:
+        """Run. Native addresses of the first element of each operand; 0 where there is none. Checks nothing.
+
+        DeviceMemoryError, the operands untouched, where memory cannot be had.
+        """
+        if self._bound is None:
+            return
+        if self.swapped:
+            self._bound(b, a, c, d, bias)
+        else:
+            self._bound(a, b, c, d, bias)
+
+
+class CpuGemm:
+    """D = act(alpha * A @ B + beta * C + bias) by WebAssembly SIMD kernels.
+
+    family: forces a row or rows of families.py by name; token: forces the instructions ("relaxed", "simd128"), before the knob
+    `token` (PY_GEMM_TOKEN). ValueError for an unknown name; UnsupportedError, at the latest in `prepare`, for one that cannot run.
+    threads: None or 1; the kernels of this version run on one thread. engine: None: the one of this interpreter.
+    """
+
+    def __init__(
+        self, family: str | None = None, token: str | None = None, threads: int | None = None, *, engine: Engine | None = None
+    ) -> None:
+        if threads not in (None, 1):
+            raise UnsupportedError(f"CpuGemm: {threads!r} threads asked; the CPU kernels of this version run on 1 thread")
+        check_names(family, token)
+        self._family, self._token = family, token
+        self.engine: Engine = engine or default_engine()
+        if token is not None or family is not None:
+            self._check_available()
+
+    @property
+    def zero_copy(self) -> bool:
+        """Whether operands are read where the interpreter keeps them."""
+        return self.engine.zero_copy
+
+    @property
+    def capabilities(self) -> CpuCapabilities:
+        traits = self.engine.traits
+        row = choose_family(FLOAT32, traits, token=self._token_in_force())
+        return CpuCapabilities(self.info["engine"], traits.host, traits.relaxed_simd, self.zero_copy, row.token, self._reason(traits))
+
+    @property
+    def info(self) -> dict[str, str]:
+        """How the engine works here, for people to read."""
+        return dict(self.engine.info)
+
+    def prepare(
+        self, problem: Problem, *, activation: Activation = Activation.NONE, has_bias: bool = False, deterministic: bool = False
+    ) -> CpuCall:
+        """Decide everything about a product. Offsets of the layouts play no part; the addresses of the call include them.
+
+        deterministic: the kernel whose sums are the same on every machine. ShapeError for sizes or strides that 32-bit addresses
+        cannot express, AliasError for a D that names an element twice, UnsupportedError for a forced row that cannot run.
+        """
+        _check_sizes(problem)
+        require_apart("CpuGemm", problem)
+        row = choose_family(
+            problem.accumulator, self.engine.traits, family=self._family, token=self._token_in_force(), deterministic=deterministic
+        )
+        if problem.is_empty:
+            return CpuCall(row.name, row.order, None, False)
+        plan = make_plan(problem, activation, has_bias)
+        bound = self.engine.bind(row, plan, block(row, plan.m, plan.n, plan.k))
+        return CpuCall(row.name, row.order, bound, plan.swapped)
+
+    def run(
+        self, problem: Problem, a: Any, b: Any, c: Any, d: Any, *, bias: Any = None, activation: str | Activation | None = None
+    ) -> None:
+        """Multiply objects with the buffer protocol (C-contiguous; their bytes are taken as elements of the layouts' types).
+
+        Each layout's range must lie in its buffer (ShapeError). D is written, and may share bytes with no input (AliasError) but a C
+        of the very same layout. c may be None where the problem has none; bias: float32[n] or None.
+        """
+        act = activation if isinstance(activation, Activation) else Activation.of(activation)
+        call = self.prepare(problem, activation=act, has_bias=bias is not None)
+        bias_layout = Layout(FLOAT32, 0, 1)
+        operands = [
+            ("a", a, problem.a, (problem.m, problem.k), problem.batch if problem.reads_operands else None),
+            ("b", b, problem.b, (problem.k, problem.n), problem.batch if problem.reads_operands else None),
+            ("c", c, problem.c, (problem.m, problem.n), problem.batch if problem.c and problem.beta else None),
+            ("bias", bias, bias_layout, (1, problem.n), () if bias is not None else None),
+        ]
+        with ExitStack() as held:
+            output = held.enter_context(PinnedBuffer(d, writable=True))
+            place_d = _Place.of("d", output, problem.d, (problem.m, problem.n), problem.batch)
+            addresses = {"d": place_d.address}
+            for name, source, layout, shape, batch in operands:
+                if batch is None or layout is None:
+                    addresses[name] = 0
+                    continue
+                place = _Place.of(name, held.enter_context(PinnedBuffer(source)), layout, shape, batch)
+                addresses[name] = place.address
+                same = name == "c" and layout == problem.d and place.address == place_d.address
+                if not same and place.may_share(place_d):
+                    raise AliasError(f"CpuGemm: d shares memory with {name}")
+            call(addresses["a"], addresses["b"], addresses["c"], addresses["d"], addresses["bias"])
+
+    def _token_in_force(self) -> str | None:
+        if self._token is not None:
+            return self._token
+        token: str | None = knob("token")
+        return token
+
+    def _check_available(self) -> None:
+        """A forced name must be able to run for some type of accumulator."""
+        errors = []
+        for accumulator in dict.fromkeys(row.accumulator for row in ROWS):
+            try:
+                choose_family(accumulator, self.engine.traits, family=self._family, token=self._token)
+                return
+            except UnsupportedError as error:
+                errors.append(error)
+        raise errors[0]
+
+    def _reason(self, traits: EngineTraits) -> str:
+        if self._token is not None:
+            return "forced by argument"
+        if knob("token") is not None:
+            return "forced by the knob token (PY_GEMM_TOKEN)"
+        return "the engine accepts relaxed SIMD" if traits.relaxed_simd else "the engine has no relaxed SIMD"
+
+
+_LIMIT = 1 << 32
+
+
+def _check_sizes(problem: Problem) -> None:
+    for name, size in (("m", problem.m), ("n", problem.n), ("k", problem.k)):
+        if not 0 <= size < _LIMIT:
+            raise ShapeError(f"CpuGemm: {name} is {size}; 0 to {_LIMIT - 1} are possible")
+    if problem.beta != 0.0 and problem.c is None:
+        raise ShapeError(f"CpuGemm: beta is {problem.beta}, but the problem has no c")
+    for name, layout in (("a", problem.a), ("b", problem.b), ("c", problem.c), ("d", problem.d)):
+        if layout is not None and len(layout.batch_strides) != len(problem.batch):
+            raise ShapeError(f"CpuGemm: {name} has {len(layout.batch_strides)} batch strides for a batch of {problem.batch}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the elements of an operand lie: the address of its first element, the bytes touched, and the pace of its strides."""
+
+    address: int
+    low: int
+    high: int
+    size: int
+    pace: int
+
+    @staticmethod
+    def of(name: str, buffer: PinnedBuffer, layout: Layout, shape: tuple[int, int], batch: tuple[int, ...]) -> _Place:
+        size = layout.type.size
+        extent = layout.extent(*shape, batch)
+        require_in_buffer("CpuGemm", name, extent, buffer.nbytes // size)
+        strides = (
+            stride * size
+            for count, stride in ((shape[0], layout.row_stride), (shape[1], layout.column_stride), *zip(batch, layout.batch_strides, strict=False))
+            if count > 1
+        )
+        base = buffer.address
+        return _Place(base + layout.offset * size, base + extent[0] * size, base + extent[1] * size, size, gcd(*strides))
+
+    def may_share(self, other: _Place) -> bool:
+        """False only where no byte can be shared: the ranges are apart, or both step in a common pace past each other."""
+        if self.high <= other.low or other.high <= self.low:
+            return False
+        pace = gcd(self.pace, other.pace)
+        if pace == 0:
+            return True
+        ahead = (other.address - self.address) % pace
+        return ahead < self.size or ahead + other.size > pace

@@ -1,0 +1,140 @@
+// Walks one batched product in blocks and lets a micro-kernel and the finish do the work. Includes no arithmetic of its own
+// except the addition of block sums.
+//
+//   for each product of the batch
+//     for each block of nc columns, for each block of ms rows        their running totals stay in the scratch memory
+//       for each chain of kc steps of depth                          in increasing k
+//         pack kc x nc of B
+//         for each block of mc rows: pack mc x kc of A, then for each tile: the sums of this chain, from zero;
+//           the first chain's sums become the totals, later ones are added to them; the last goes on to finish_tile
+//
+// The order in which an element's products are added depends on k alone, never on m, n or the batch.
+// The functions take the shape of the tile as constants. No stack, no data: everything else lives in the scratch memory.
+
+typedef void MicroKernel(uint32_t depth, address a, address b, address start, address tile);
+typedef void Packer(uint32_t type, address source, uint32_t lane_stride, uint32_t depth_stride, uint32_t lanes, uint32_t depth, address panel);
+
+INLINE uint32_t smaller(uint32_t left, uint32_t right) { return left < right ? left : right; }
+
+// totals += tile; the sum is left in `tile` as well where it is wanted there.
+INLINE void add_tile(const uint32_t bytes, address totals, address tile, address into) {
+  for (uint32_t offset = 0; offset < bytes; offset += 16) {
+    wasm_v128_store(to(into + offset), ADD(wasm_v128_load(at(totals + offset)), wasm_v128_load(at(tile + offset))));
+  }
+}
+
+typedef struct {
+  address a, b, c, d;
+} Operands;
+
+INLINE void multiply_block(const uint32_t rows_of_tile, const uint32_t columns_of_tile, MicroKernel *micro_kernel, const Arguments *arguments,
+                           Operands operands, address scratch, uint32_t row_base, uint32_t rows, uint32_t column_base, uint32_t columns,
+                           address totals, uint32_t depth, uint32_t first_chain, uint32_t last_chain) {
+  const uint32_t tile_bytes = rows_of_tile * columns_of_tile * REAL_BYTES;
+  const address zeros = scratch + SCRATCH_ZEROS, tile = scratch + SCRATCH_TILE;
+  address panel_b = scratch + arguments->panel_b;
+  for (uint32_t column = 0; column < columns; column += columns_of_tile) {
+    address panel_a = scratch + arguments->panel_a;
+    const uint32_t wide = smaller(columns - column, columns_of_tile);
+    if (last_chain && arguments->has_bias) load_bias(arguments, scratch, column_base + column, wide);
+    for (uint32_t row = 0; row < rows; row += rows_of_tile) {
+      if (first_chain && last_chain) {
+        micro_kernel(depth, panel_a, panel_b, zeros, tile);
+      } else if (first_chain) {
+        micro_kernel(depth, panel_a, panel_b, zeros, totals);
+      } else {
+        micro_kernel(depth, panel_a, panel_b, zeros, tile);
+        add_tile(tile_bytes, totals, tile, last_chain ? tile : totals);
+      }
+      if (last_chain) {
+        const uint32_t i = row_base + row, j = column_base + column;
+        finish_tile(columns_of_tile, arguments, scratch, operands.c + i * arguments->row_c + j * arguments->column_c,
+                    operands.d + i * arguments->row_d + j * arguments->column_d, smaller(rows - row, rows_of_tile), wide, 1);
+      }
+      panel_a += depth * rows_of_tile * REAL_BYTES;
+      totals += tile_bytes;
+    }
+    panel_b += depth * columns_of_tile * REAL_BYTES;
+  }
+}
+
+INLINE void multiply(const uint32_t rows_of_tile, const uint32_t columns_of_tile, MicroKernel *micro_kernel, Packer *pack_a, Packer *pack_b,
+                     const Arguments *arguments, Operands operands, address scratch) {
+  const uint32_t m = arguments->m, n = arguments->n, k = arguments->k;
+  for (uint32_t column = 0; column < n; column += arguments->block_columns) {
+    const uint32_t columns = smaller(n - column, arguments->block_columns);
+    const uint32_t columns_in_tiles = (columns + columns_of_tile - 1) / columns_of_tile * columns_of_tile;
+    for (uint32_t top = 0; top < m; top += arguments->total_rows) {
+      const uint32_t bottom = top + smaller(m - top, arguments->total_rows);
+      for (uint32_t step = 0; step < k; step += arguments->chain) {
+        const uint32_t depth = smaller(k - step, arguments->chain);
+        pack_b(arguments->type_b, operands.b + step * arguments->depth_b + column * arguments->column_b, arguments->column_b,
+               arguments->depth_b, columns, depth, scratch + arguments->panel_b);
+        for (uint32_t row = top; row < bottom; row += arguments->block_rows) {
+          const uint32_t rows = smaller(bottom - row, arguments->block_rows);
+          pack_a(arguments->type_a, operands.a + row * arguments->row_a + step * arguments->depth_a, arguments->row_a, arguments->depth_a,
+                 rows, depth, scratch + arguments->panel_a);
+          const address totals = scratch + arguments->totals + (row - top) * columns_in_tiles * REAL_BYTES;
+          multiply_block(rows_of_tile, columns_of_tile, micro_kernel, arguments, operands, scratch, row, rows, column, columns, totals, depth,
+                         step == 0, step + depth >= k);
+        }
+      }
+    }
+  }
+}
+
+// No product to sum (k = 0 or alpha = 0): D = act(beta * C + bias).
+INLINE void without_product(const uint32_t rows_of_tile, const uint32_t columns_of_tile, const Arguments *arguments, Operands operands,
+                            address scratch) {
+  for (uint32_t column = 0; column < arguments->n; column += columns_of_tile) {
+    const uint32_t wide = smaller(arguments->n - column, columns_of_tile);
+    if (arguments->has_bias) load_bias(arguments, scratch, column, wide);
+    for (uint32_t row = 0; row < arguments->m; row += rows_of_tile) {
+      finish_tile(columns_of_tile, arguments, scratch, operands.c + row * arguments->row_c + column * arguments->column_c,
+                  operands.d + row * arguments->row_d + column * arguments->column_d, smaller(arguments->m - row, rows_of_tile), wide, 0);
+    }
+  }
+}
+
+// The whole operation. The odometer counts in the argument block, which is as it was when the last product is done.
+INLINE uint32_t run_batch(const uint32_t rows_of_tile, const uint32_t columns_of_tile, MicroKernel *micro_kernel, Packer *pack_a,
+                          Packer *pack_b, Arguments *arguments, address scratch) {
+  if (arguments->version != ARGUMENTS_VERSION) return STATUS_OTHER_VERSION;
+  for (uint32_t offset = 0; offset < SCRATCH_FIXED; offset += 16) wasm_v128_store(to(scratch + offset), wasm_i32x4_const_splat(0));
+  Operands operands = {arguments->a, arguments->b, arguments->c, arguments->d};
+  for (;;) {
+    if (arguments->k == 0) {
+      without_product(rows_of_tile, columns_of_tile, arguments, operands, scratch);
+    } else {
+      multiply(rows_of_tile, columns_of_tile, micro_kernel, pack_a, pack_b, arguments, operands, scratch);
+    }
+    uint32_t position = arguments->rank;
+    for (;;) {
+      if (position == 0) return STATUS_DONE;
+      Dimension *dimension = &arguments->batch[--position];
+      operands.a += dimension->stride_a;
+      operands.b += dimension->stride_b;
+      operands.c += dimension->stride_c;
+      operands.d += dimension->stride_d;
+      if (++dimension->counter < dimension->size) break;
+      operands.a -= dimension->stride_a * dimension->size;
+      operands.b -= dimension->stride_b * dimension->size;
+      operands.c -= dimension->stride_c * dimension->size;
+      operands.d -= dimension->stride_d * dimension->size;
+      dimension->counter = 0;
+    }
+  }
+}
+
+// A packer for panels of one width, shared by the tiles of that width; and the exported function of one tile.
+#define PACKER(width)                                                                                                          \
+  static __attribute__((noinline)) void pack_##width(uint32_t type, address source, uint32_t lane_stride, uint32_t depth_stride, \
+                                                     uint32_t lanes, uint32_t depth, address panel) {                          \
+    const Slab slab = {source, lane_stride, depth_stride, lanes, depth};                                                       \
+    pack(width, type, &slab, panel);                                                                                           \
+  }
+
+#define KERNEL(name, rows, columns, micro_kernel)                                                                              \
+  __attribute__((export_name(#name))) uint32_t name(Arguments *arguments, address scratch) {                                   \
+    return run_batch(rows, columns, micro_kernel, pack_##rows, pack_##columns, arguments, scratch);                            \
+  }

@@ -87,7 +87,7 @@ class Pending(ABC):
     """
 
     gpu_seconds: float | None = None
-    """Time the device spent on the dispatches, by timestamp queries; None where not offered. Browsers round it (Chrome: to 100 us)."""
+    """Seconds the device spent on the dispatches, by timestamp queries; None where not offered. Browsers round them (Chrome: 100 us)."""
 
     done: bool = False
 

@@ -89,7 +89,8 @@ class Gemm:
         device = self.device
         device.require_alive()
         key = (
-            m, n, k, transpose_a, transpose_b, alpha, beta, batch, lda, ldb, ldc, stride_a, stride_b, stride_c, offset_a, offset_b, offset_c,
+            m, n, k, transpose_a, transpose_b, alpha, beta, batch, lda, ldb, ldc,
+            stride_a, stride_b, stride_c, offset_a, offset_b, offset_c,
             None if epilogue is None else (epilogue.bias is None, epilogue.bias_offset, epilogue.activation),
         )  # fmt: skip
         try:
@@ -99,8 +100,8 @@ class Gemm:
             found = None
         if found is None:
             problem = dense_problem(
-                "encode", m, n, k, type_in=self.type, transpose_a=transpose_a, transpose_b=transpose_b, alpha=alpha, beta=beta, batch=batch,
-                lda=lda, ldb=ldb, ldc=ldc, stride_a=stride_a, stride_b=stride_b, stride_c=stride_c,
+                "encode", m, n, k, type_in=self.type, transpose_a=transpose_a, transpose_b=transpose_b,
+                alpha=alpha, beta=beta, batch=batch, lda=lda, ldb=ldb, ldc=ldc, stride_a=stride_a, stride_b=stride_b, stride_c=stride_c,
                 offset_a=offset_a, offset_b=offset_b, offset_c=offset_c,
             )  # fmt: skip
             found = problem, self._plan(problem, epilogue)
@@ -115,7 +116,9 @@ class Gemm:
         if step is None:
             return
         buffers["nothing"] = device.nothing
-        device.record(encoder, (Dispatch(step.shader, tuple(buffers[name] for name in step.buffers), step.parameters, step.workgroups),))
+        device.record(
+            encoder, (Dispatch(step.shader, tuple(buffers[name] for name in step.buffers), step.parameters, step.workgroups),)
+        )
 
     @property
     def shaders(self) -> tuple[Any, ...]:
@@ -167,8 +170,8 @@ class Gemm:
             read = name == "bias" or (name != "sum" and problem.reads_operands)
             if read and buffer.number == target:
                 raise AliasError(
-                    f"encode: c and {name} are the same device buffer; WebGPU lets no dispatch write a buffer that it also binds for reading, "
-                    "not even at another offset"
+                    f"encode: c and {name} are the same device buffer; WebGPU lets no dispatch write a buffer that it also binds "
+                    "for reading, not even at another offset"
                 )
 
 

@@ -1,4 +1,4 @@
-"""GemmOperation: a whole product for the front door, from operands on the host or the device to a dense result. Plans once, runs often.
+"""GemmOperation: a whole product, from operands on the host or the device to a dense result. Plans once, runs often.
 
 Knows nothing of arrays: an operand is bytes (or a device buffer) and a Layout. One call of `start` is one crossing into the device.
 Device buffers come from the pool and go back to it as soon as the job is submitted, which the order of the queue makes safe.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..dtypes import FLOAT64
+from ..dtypes import FLOAT32, FLOAT64
 from ..epilogue import Activation
 from ..errors import ShapeError, UnsupportedError
 from ..problem import Layout, Problem, require_in_buffer
@@ -41,7 +41,7 @@ Operand = HostOperand | DeviceOperand
 class GemmOperation:
     """D = act(alpha * A @ B + beta * C + bias) of one problem on one device.
 
-    problem: any strides and any mix of float32, float16, bfloat16; `problem.d` gives the result's type, its layout is not used.
+    problem: any strides, any mix of float32, float16, bfloat16; of `problem.d` only the type counts.
     activation, has_bias: the epilogue. mode, variant: as in Gemm.
 
     Raises UnsupportedError (float64, an operand past a binding, a variant that the device lacks), ValueError (unknown mode, variant).
@@ -87,7 +87,7 @@ class GemmOperation:
     def start(
         self, a: Operand, b: Operand, c: Operand | None = None, bias: Operand | None = None, *, read_into: Any = None
     ) -> tuple[Buffer | None, Pending]:
-        """Upload, compute, and start reading back into `read_into` (writable, C-contiguous, exactly the result's bytes).
+        """Upload, compute, and start to read back into `read_into` (writable, C-contiguous, exactly the result's bytes).
 
         Operands must have the layouts of the problem; `c` is needed where beta is not zero. The bias is float32 with unit stride, its
         layout's offset counts. Returns (None, pending) with `read_into`, else (the result's buffer, pending): dense
@@ -103,6 +103,10 @@ class GemmOperation:
             self._check("c", c, problem.c)
         if self.has_bias != (bias is not None):
             raise ShapeError(f"gemm: planned {'with' if self.has_bias else 'without'} a bias")
+        if bias is not None:
+            if bias.layout.type is not FLOAT32:
+                raise ShapeError(f"gemm: the bias must be float32 on the device, not {bias.layout.type}")
+            require_in_buffer("gemm", "bias", (bias.layout.offset, bias.layout.offset + problem.n), _operand_bytes(bias) // 4)
         if read_into is not None:
             self._check_destination(read_into)
         if problem.is_empty:
@@ -136,7 +140,8 @@ class GemmOperation:
             if in_place and isinstance(c, HostOperand):
                 job.uploads.append((names["sum"], c.data))
             job.dispatches = [
-                Dispatch(step.shader, tuple(names[each] for each in step.buffers), step.parameters, step.workgroups) for step in plan.steps
+                Dispatch(step.shader, tuple(names[each] for each in step.buffers), step.parameters, step.workgroups)
+                for step in plan.steps
             ]
             if read_into is not None:
                 job.reads.append((result, 0, plan.result_bytes or plan.sum_bytes, read_into))
@@ -184,8 +189,7 @@ class GemmOperation:
             raise ShapeError(f"gemm: operand {name} has layout {operand.layout}, the operation was made for {layout}")
         problem = self.problem
         rows, columns = {"a": (problem.m, problem.k), "b": (problem.k, problem.n), "c": (problem.m, problem.n)}[name]
-        nbytes = operand.buffer.nbytes if isinstance(operand, DeviceOperand) else as_bytes(operand.data).nbytes
-        require_in_buffer("gemm", name, layout.extent(rows, columns, problem.batch), nbytes // layout.type.size)
+        require_in_buffer("gemm", name, layout.extent(rows, columns, problem.batch), _operand_bytes(operand) // layout.type.size)
 
     def _check_destination(self, destination: Any) -> None:
         view = memoryview(destination)
@@ -200,3 +204,7 @@ class GemmOperation:
         problem = self.problem
         dense = dense_layout(problem.m, problem.n, problem.batch)
         return operand.layout == dense and as_bytes(operand.data).nbytes == 4 * result_elements(problem)
+
+
+def _operand_bytes(operand: Operand) -> int:
+    return operand.buffer.nbytes if isinstance(operand, DeviceOperand) else as_bytes(operand.data).nbytes

@@ -11,7 +11,6 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from math import prod
 
 from ..dtypes import FLOAT32, ElementType
 from ..epilogue import Activation
@@ -70,7 +69,7 @@ def plan_operation(
 
     gather_c: C is widened and gathered into "sum" first; without it the caller has put C there, dense and in float32.
     """
-    elements = problem.products * problem.m * problem.n
+    elements = result_elements(problem)
     if problem.is_empty:
         return Plan((), 0, 0)
     dense = dense_layout(problem.m, problem.n, problem.batch)
@@ -200,7 +199,9 @@ def require_one_grid(operation: str, problem: Problem, variant: Variant, limits:
     for name, size, tile in (("m", problem.m, tile_rows), ("n", problem.n, tile_columns), ("batch", problem.products, 1)):
         groups = -(-size // tile)
         if groups > most:
-            raise ShapeError(f"{operation}: {name} = {size:,} needs {groups:,} workgroups along its axis, the device allows {most:,}")
+            raise ShapeError(
+                f"{operation}: {name} = {size:,} needs {groups:,} workgroups along its axis, the device allows {most:,}"
+            )
 
 
 def require_binding(operation: str, name: str, nbytes: int, limits: Limits) -> None:
@@ -208,7 +209,8 @@ def require_binding(operation: str, name: str, nbytes: int, limits: Limits) -> N
     most = limits.max_storage_buffer_binding_size
     if nbytes > most:
         raise UnsupportedError(
-            f"{operation}: operand {name} has {nbytes:,} bytes, one binding of the device holds {most:,} (maxStorageBufferBindingSize)"
+            f"{operation}: operand {name} has {nbytes:,} bytes, one binding of the device holds {most:,} "
+            "(maxStorageBufferBindingSize)"
         )
 
 
@@ -265,4 +267,5 @@ def operand_bytes(layout: Layout, rows: int, columns: int, batch: tuple[int, ...
 
 
 def result_elements(problem: Problem) -> int:
-    return prod(problem.batch) * problem.m * problem.n
+    """How many elements D has."""
+    return problem.products * problem.m * problem.n

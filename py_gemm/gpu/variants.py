@@ -67,10 +67,13 @@ _PLAIN_TYPES = Condition(
 )
 _INVOCATIONS_256 = Condition(
     "256 invocations in a workgroup (maxComputeInvocationsPerWorkgroup, maxComputeWorkgroupSizeX)",
-    lambda request: min(
-        request.capabilities.limits.max_compute_invocations_per_workgroup, request.capabilities.limits.max_compute_workgroup_size_x
-    )
-    >= 256,
+    lambda request: (
+        min(
+            request.capabilities.limits.max_compute_invocations_per_workgroup,
+            request.capabilities.limits.max_compute_workgroup_size_x,
+        )
+        >= 256
+    ),
 )
 _TWO_TILES = Condition(
     "8,320 bytes of workgroup memory (maxComputeWorkgroupStorageSize)",

@@ -1,4 +1,4 @@
-"""The browser's device: WebGPU through web/bridge.js, from Pyodide in a page or a worker. Imports no NumPy; nothing outside Pyodide.
+"""The browser's device: WebGPU through web/bridge.js, from Pyodide in a page or a worker. Imports no NumPy.
 
 The bridge is the module `py_gemm_bridge` where the page has registered one (a page whose Content-Security-Policy forbids other
 ways must); else it is loaded from the package's own text. A job crosses once, as a line of JSON and the operands' proxies.
@@ -64,8 +64,8 @@ async def _import_text(text: str) -> Any:
         return await load(url, text)
     except _js_exception() as error:
         raise UnsupportedError(
-            f"py_gemm cannot load its bridge to WebGPU in this page ({_words(error)}). Where a Content-Security-Policy forbids it, serve "
-            f"bridge.js from the page's own origin and add, before the first import of py_gemm, these two lines:\n{_TWO_LINES}"
+            f"py_gemm cannot load its bridge to WebGPU in this page ({_words(error)}). Where a Content-Security-Policy forbids it, "
+            f"serve bridge.js from the page's own origin and add, before the first use of a GPU, these two lines:\n{_TWO_LINES}"
         ) from None
     finally:
         js.URL.revokeObjectURL(url)
@@ -143,7 +143,8 @@ class BrowserDevice(Device):
     def _spell(self, dispatches: Iterable[Dispatch]) -> str:
         return ",".join(
             [
-                f'[{self._number(each.shader)},[{",".join([str(buffer.number) for buffer in each.buffers])}],"{each.parameters.hex()}",'
+                f"[{self._number(each.shader)},[{','.join([str(buffer.number) for buffer in each.buffers])}],"
+                f'"{each.parameters.hex()}",'
                 f"{each.workgroups[0]},{each.workgroups[1]},{each.workgroups[2]}]"
                 for each in dispatches
             ]
@@ -265,5 +266,3 @@ def _words(error: Any) -> str:
 def _translate(error: Any) -> GemmError:
     kind = getattr(error, "kind", None)
     return _ERRORS.get(kind if isinstance(kind, str) else "", GemmError)(_words(error))
-
-

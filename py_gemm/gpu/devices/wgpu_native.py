@@ -86,7 +86,9 @@ class WgpuDevice(Device):
         self._wgpu = _import_wgpu()
         self._raw = raw
         info = dict(raw.adapter.info)
-        self.info = {name: str(info[name]) for name in ("vendor", "architecture", "device", "description", "backend_type", "adapter_type")}
+        self.info = {
+            name: str(info[name]) for name in ("vendor", "architecture", "device", "description", "backend_type", "adapter_type")
+        }
         self.limits = {name: int(value) for name, value in raw.limits.items()}
         self.capabilities = Capabilities(
             backend=str(info["backend_type"]).lower(),
@@ -163,7 +165,9 @@ class WgpuDevice(Device):
                     encoder.copy_buffer_to_buffer(buffer.handle, offset, staging.handle, place, -(-nbytes // 4) * 4)
                 if clock is not None:
                     clock.resolve(encoder, staging.handle, total - 16)
-                pending = _ReadBack(self, staging, total, [(place, read[2], read[3]) for place, read in zip(places, job.reads, strict=True)], clock)
+                pending = _ReadBack(
+                    self, staging, total, [(place, read[2], read[3]) for place, read in zip(places, job.reads, strict=True)], clock
+                )
             else:
                 pending = _Submitted(self)
             self._raw.queue.submit([encoder.finish()])
@@ -357,7 +361,9 @@ class _Clock:
 class _ReadBack(Pending):
     """Waits for the map of a staging buffer and copies it out."""
 
-    def __init__(self, device: WgpuDevice, staging: Allocation, total: int, reads: list[tuple[int, int, Any]], clock: _Clock | None) -> None:
+    def __init__(
+        self, device: WgpuDevice, staging: Allocation, total: int, reads: list[tuple[int, int, Any]], clock: _Clock | None
+    ) -> None:
         self._device = device
         self._staging = staging
         self._total = total

@@ -28,6 +28,12 @@ export class ConsolePanel {
     this.button.addEventListener("click", () => void this.execute(true));
     this.code.addEventListener("keydown", (event) => this.#key(event));
     this.code.addEventListener("input", () => this.#fit());
+    for (const example of document.querySelectorAll("button.example")) {
+      example.addEventListener("click", () => {
+        this.#write(example.textContent ?? "");
+        this.code.focus();
+      });
+    }
     this.allow(false);
   }
 

@@ -35,15 +35,47 @@ export function part(parent, name, type) {
   return found;
 }
 
+/** What each element was last told; its own text differs where powers stand in superscript elements. */
+const told = /** @type {WeakMap<HTMLElement, string>} */ (new WeakMap());
+
 /**
  * Changes a text only where it differs, so that screen readers hear it once.
  * @param {HTMLElement} target
  * @param {string} text
  */
 export function setText(target, text) {
-  if (target.textContent !== text) {
-    target.textContent = text;
+  if (told.get(target) !== text) {
+    told.set(target, text);
+    target.replaceChildren(...typeset(text));
   }
+}
+
+/**
+ * The text with its Unicode superscripts as superscript elements: few fonts draw all of those characters alike.
+ * @param {string} text
+ * @returns {(string | HTMLElement)[]}
+ */
+export function typeset(text) {
+  return text.split(/([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)/u).map((piece, index) => {
+    if (index % 2 === 0) {
+      return piece;
+    }
+    const raised = document.createElement("sup");
+    raised.textContent = [...piece].map((mark) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹".indexOf(mark)).map((place) => (place === 0 ? "−" : String(place - 1))).join("");
+    return raised;
+  });
+}
+
+/**
+ * A number as people read it, with the number itself for programs.
+ * @param {number} value
+ * @param {string} text
+ */
+export function dataOf(value, text) {
+  const data = document.createElement("data");
+  data.value = String(value);
+  data.append(...typeset(text));
+  return data;
 }
 
 /**
@@ -58,8 +90,23 @@ export function tableRow(cells, headed = false) {
     if (headed && index === 0) {
       cell.setAttribute("scope", "row");
     }
-    cell.append(content);
+    cell.append(...(typeof content === "string" ? typeset(content) : [content]));
     row.append(cell);
   }
   return row;
+}
+
+/**
+ * A term and its detail, for a description list.
+ * @param {string} term
+ * @param {string} detail
+ */
+export function factOf(term, detail) {
+  const pair = document.createElement("div");
+  const name = document.createElement("dt");
+  const value = document.createElement("dd");
+  name.textContent = term;
+  value.append(...typeset(detail));
+  pair.append(name, value);
+  return pair;
 }

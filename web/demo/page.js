@@ -4,7 +4,7 @@
 /** @import { Lane, Progress, Ready, RunAnswer, RunFault, Errors } from "./types.js" */
 
 import { ConsolePanel } from "./console.js";
-import { element, field, setText } from "./elements.js";
+import { element, factOf, field, setText } from "./elements.js";
 import { Engine, Stopped } from "./engine.js";
 import { duration, size } from "./format.js";
 import { OperandPanel } from "./operand.js";
@@ -151,21 +151,10 @@ function showReady(facts) {
   element("loading", HTMLElement).hidden = true;
   setText(element("version", HTMLElement), facts.py_gemm);
   const list = element("facts", HTMLElement);
-  const rows = [
-    ["Python", facts.python],
-    ["NumPy", facts.numpy],
-    ["GPU", facts.gpu ? facts.adapter || facts.description || "WebGPU" : "none"],
-  ];
   list.replaceChildren(
-    ...rows.map(([term = "", detail = ""]) => {
-      const pair = document.createElement("div");
-      const name = document.createElement("dt");
-      const value = document.createElement("dd");
-      name.textContent = term;
-      value.textContent = detail;
-      pair.append(name, value);
-      return pair;
-    }),
+    factOf("Python", facts.python),
+    factOf("NumPy", facts.numpy),
+    factOf("GPU", facts.gpu ? facts.adapter || facts.description || "WebGPU" : "none"),
   );
   list.hidden = false;
   element("environment", HTMLElement).hidden = false;

@@ -4,7 +4,7 @@
 /** @import { Engine } from "./engine.js" */
 /** @import { Errors, Lane, Picture, RunAnswer } from "./types.js" */
 
-import { element, setText, tableRow } from "./elements.js";
+import { dataOf, element, factOf, setText, tableRow } from "./elements.js";
 import { count, duration, number, range, superscript, UNIT_ROUNDOFF } from "./format.js";
 import { drawErrors, drawLegend, drawMatrix } from "./picture.js";
 
@@ -85,9 +85,9 @@ export class Readings {
   /** @param {RunAnswer} answer */
   #sayWhatRan({ chosen, asked, mode, lanes }) {
     const lane = lanes.find((each) => each.lane === chosen);
-    const why = asked === "best" ? ", which py_gemm took for this size" : "";
-    const parts = [`D is from the ${NAMES[chosen]}${why}`, lane?.adapter && `adapter ${lane.adapter}`, lane?.variant && `variant ${lane.variant}`, `${mode} mode`];
-    setText(element("ran", HTMLElement), `${parts.filter(Boolean).join(" · ")}.`);
+    const why = asked === "best" ? ", py_gemm’s choice for this size" : "";
+    const what = [lane?.adapter, lane?.variant && `variant ${lane.variant}`, `${mode} mode`].filter(Boolean).join(", ");
+    setText(element("ran", HTMLElement), `D comes from the ${NAMES[chosen]}${why}: ${what}.`);
     const notes = ["GPU times include upload and read-back."];
     const gpu = lanes.find((each) => each.lane === "gpu");
     if (gpu?.gpu_seconds) {
@@ -124,18 +124,9 @@ export class Readings {
    */
   showErrors(errors, name) {
     this.errors = errors;
-    const { error, row, column, rows_checked: checked, rows } = errors;
-    const unit = UNIT_ROUNDOFF[errors.type];
-    setText(element("error-figure", HTMLElement), number(error, 2));
-    const inUnits = unit && error > 0 && Number.isFinite(error) ? `, ${number(error / unit.value, 2)} × 2${superscript(unit.power)}, the error of one rounding to ${errors.type}` : "";
-    const place = error > 0 ? ` It lies at row ${count(row)}, column ${count(column)} (counted from 0).` : "";
-    const exact = errors.exact === errors.count ? " Every element is exact." : ` ${count(errors.exact)} of ${count(errors.count)} elements are exact.`;
-    const unfinite = errors.unfinite ? ` ${count(errors.unfinite)} are infinite or NaN where the reference is not.` : "";
-    const which = checked < rows ? ` ${count(checked)} of ${count(rows)} rows were checked, evenly spaced.` : "";
-    setText(
-      element("error-where", HTMLElement),
-      `max |${name} − R| / max |R|${inUnits}.${place}${exact}${unfinite}${which} R is ${errors.method}.`,
-    );
+    element("error-figure", HTMLElement).replaceChildren(dataOf(errors.error, number(errors.error, 2)));
+    setText(element("error-measure", HTMLElement), `max |${name} − R| / max |R|, where R is ${errors.method}.`);
+    element("error-facts", HTMLElement).replaceChildren(...errorFacts(errors).map(([term, detail]) => factOf(term, detail)));
     this.#describeMap(errors, name);
     element("worst", HTMLTableSectionElement).replaceChildren(
       ...errors.worst.map((each) => tableRow([count(each.row), count(each.column), each.got, each.expected, number(each.error)])),
@@ -221,7 +212,13 @@ function laneRow(name, lane, fastest, chosen) {
   bar.style.setProperty("--length", String(lane?.gflops ? Math.max(lane.gflops / fastest, 0.004) : 0));
   const done = lane?.state === "done";
   const cells = done
-    ? [NAMES[name], bar, number(lane.gflops ?? 0), duration(lane.seconds ?? 0), lane.error === undefined ? "…" : number(lane.error, 2)]
+    ? [
+        NAMES[name],
+        bar,
+        dataOf(lane.gflops ?? 0, number(lane.gflops ?? 0)),
+        dataOf(lane.seconds ?? 0, duration(lane.seconds ?? 0)),
+        lane.error === undefined ? "…" : dataOf(lane.error, number(lane.error, 2)),
+      ]
     : [NAMES[name], stateOf(lane)];
   const row = tableRow(cells, true);
   row.dataset["lane"] = name;
@@ -249,4 +246,32 @@ function stateOf(lane) {
   }
   const advice = lane.estimate ? " Choose “always” beside “Compare with NumPy” to wait for it." : "";
   return `${lane.reason ?? ""}${advice}`;
+}
+
+/**
+ * What there is to say of the errors, as terms and details.
+ * @param {Errors} errors
+ * @returns {[string, string][]}
+ */
+function errorFacts({ error, row, column, type, exact, count: all, median, most, unfinite, rows, rows_checked: checked }) {
+  /** @type {[string, string][]} */
+  const facts = [];
+  const unit = UNIT_ROUNDOFF[type];
+  if (error > 0) {
+    facts.push(["Lies at", `row ${count(row)}, column ${count(column)} (counted from 0)`]);
+  }
+  if (unit && error > 0 && Number.isFinite(error)) {
+    facts.push(["In roundings", `${number(error / unit.value, 2)} × 2${superscript(unit.power)}, one rounding of ${type}`]);
+  }
+  if (median !== undefined && most !== undefined && error > 0) {
+    facts.push(["Spread", `half at most ${number(median, 2)}, 99 % at most ${number(most, 2)}`]);
+  }
+  facts.push(["Exact", exact === all ? `all ${count(all)} elements` : `${count(exact)} of ${count(all)} elements`]);
+  if (unfinite) {
+    facts.push(["Lost", `${count(unfinite)} infinite or NaN, where R is finite`]);
+  }
+  if (checked < rows) {
+    facts.push(["Checked", `${count(checked)} of ${count(rows)} rows, evenly spaced`]);
+  }
+  return facts;
 }

@@ -145,16 +145,9 @@ def address(array: Array) -> int:
 
 def elements_share_memory(array: Array) -> bool:
     """Whether two elements of one array lie in the same place; exact up to 2^22 elements, beyond that on the safe side."""
-    if array.size == 0:
+    if array.size == 0 or strides_are_nested(array):
         return False
-    pairs = sorted((abs(stride), size) for stride, size in zip(array.strides, array.shape, strict=True) if size > 1)
-    reach = array.dtype.itemsize - 1
-    for stride, size in pairs:
-        if stride <= reach:
-            break
-        reach += stride * (size - 1)
-    else:
-        return False
+    pairs = _steps(array)
     if array.size > _EXACT_OVERLAP_LIMIT or any(stride < array.dtype.itemsize for stride, _ in pairs):
         return True
     offsets = np.zeros((), np.int64)
@@ -162,6 +155,21 @@ def elements_share_memory(array: Array) -> bool:
         offsets = np.add.outer(offsets, np.arange(size, dtype=np.int64) * stride)
     ordered = np.sort(offsets, axis=None)
     return bool(np.any(np.diff(ordered) < array.dtype.itemsize))
+
+
+def strides_are_nested(array: Array) -> bool:
+    """Whether each stride steps over all that the smaller ones reach, as in every view that indexing makes: then no two
+    elements share memory. Kernels write only such an `out`; any other gets a copy of the result."""
+    reach = array.dtype.itemsize - 1
+    for stride, size in _steps(array):
+        if stride <= reach:
+            return False
+        reach += stride * (size - 1)
+    return True
+
+
+def _steps(array: Array) -> list[tuple[int, int]]:
+    return sorted((abs(stride), size) for stride, size in zip(array.strides, array.shape, strict=True) if size > 1)
 
 
 def check_alias(operation: str, out: Array, inputs: dict[str, Array | None]) -> None:
@@ -364,4 +372,7 @@ def snapshot(operation: str, value: object, device: Any, tag: object) -> tuple[A
     if element is FLOAT64 and device.kind != "cpu":
         raise UnsupportedError(f"{operation}: float64 stays on the CPU; {device.kind} takes float32, float16 and bfloat16")
     bits = element is BFLOAT16 and array.dtype == np.uint16
-    return np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True), element, bits
+    native = array.dtype.newbyteorder("=")
+    if device.kind == "cpu":
+        return np.array(array, dtype=native, order="C", copy=True), element, bits
+    return np.ascontiguousarray(array, dtype=native), element, bits  # the upload is the copy

@@ -184,7 +184,7 @@ class PreparedCall:
         def strides(array: Array, copied: bool) -> tuple[int, ...]:
             return _dense_strides(array.shape) if copied else arrays.element_strides(array)
 
-        copies = (needs_copy(a), needs_copy(b), needs_copy(c), needs_copy(d))
+        copies = (needs_copy(a), needs_copy(b), needs_copy(c), needs_copy(d) or not arrays.strides_are_nested(d))
         problem = self.problem(
             (strides(a, copies[0]), 0),
             (strides(b, copies[1]), 0),

@@ -129,6 +129,8 @@ async def _ask(kind: str) -> Any:
     if kind in _refused:
         raise _refused[kind]
     try:
+        if kind == "webgpu" and not IN_BROWSER:
+            raise UnsupportedError("request_device: 'webgpu' is the GPU of a browser's page; outside the browser it is 'wgpu'")
         if kind == "webgpu":
             from .gpu.devices.browser import request_browser_device
 
@@ -153,7 +155,7 @@ def _ask_native(kind: str) -> Any:
 def _ask_and_wait(kind: str) -> Any:
     asking = _ask(kind)
     if not IN_BROWSER or kind != "webgpu":
-        return _run_to_end(asking)  # outside the browser "webgpu" is refused, by devices/browser.py, in words
+        return _run_to_end(asking)
     from pyodide.ffi import can_run_sync, run_sync
 
     if not can_run_sync():

@@ -1,0 +1,154 @@
+"""The measuring part of the benchmark, run inside Pyodide and outside it. Times are medians of interleaved, warm repetitions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import py_gemm as pg
+
+CEILING_STEPS = 500_000
+CEILING_FLOPS = CEILING_STEPS * 12 * 4 * 2
+
+
+def interleaved(repeat: int, **calls: Callable[[], object]) -> dict[str, float]:
+    """Seconds of each call: each is warmed twice, then all take turns."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+    for turn in range(repeat + 1):
+        for name, call in calls.items():
+            started = perf_counter()
+            call()
+            if turn:
+                times[name].append(perf_counter() - started)
+    return {name: median(each) for name, each in times.items()}
+
+
+def ceiling_loop() -> Callable[[], object]:
+    """The loop of bench_ceiling.c in this page, ready to be called."""
+    import js
+    from pyodide.ffi import to_js
+
+    module = js.WebAssembly.Module.new(to_js(Path("/tmp/ceiling.wasm").read_bytes()))
+    function = js.WebAssembly.Instance.new(module).exports.ceiling
+    return lambda: function(CEILING_STEPS, 1.0, 1e-9)
+
+
+def cubes(sizes: list[int], repeat: int, ceiling: Callable[[], object] | None) -> list[dict[str, Any]]:
+    """Rates in GFLOP/s of square products, for float32 at every size and the other types at 512."""
+    source = np.random.default_rng(0)
+    results = []
+    for dtype, size in [("float32", size) for size in sizes] + [("float64", 512), ("float16", 512), ("bfloat16", 512)]:
+        a, b = source.standard_normal((2, size, size))
+        calls: dict[str, Callable[[], object]]
+        if dtype == "bfloat16":
+            bits = [(each.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) for each in (a, b)]
+            wide = [(each.astype(np.uint32) << 16).view(np.float32) for each in bits]
+            calls = {
+                "ours": lambda bits=bits: pg.matmul(*bits, device="cpu", dtype_a="bfloat16", dtype_b="bfloat16"),
+                "numpy": lambda wide=wide: wide[0] @ wide[1],
+            }
+        else:
+            a, b = a.astype(dtype), b.astype(dtype)
+            calls = {"ours": lambda a=a, b=b: pg.matmul(a, b, device="cpu"), "numpy": lambda a=a, b=b: a @ b}
+        if ceiling is not None:
+            calls["ceiling"] = ceiling
+        seconds = interleaved(repeat if size < 1024 else min(repeat, 5), **calls)
+        report = pg.last_run()
+        flops = 2 * size**3
+        row = {"dtype": dtype, "size": size, "variant": report.variant if report else ""}
+        row |= {name: flops / seconds[name] / 1e9 for name in ("ours", "numpy")}
+        if ceiling is not None:
+            row["ceiling"] = CEILING_FLOPS / seconds["ceiling"] / 1e9 / (2 if dtype == "float64" else 1)
+        results.append(row)
+    return results
+
+
+def small(repeat: int, size: int = 16, calls: int = 300) -> dict[str, float]:
+    """Microseconds of one small product through the front door, and of NumPy's `@`."""
+    a, b = np.random.default_rng(0).standard_normal((2, size, size)).astype(np.float32)
+
+    def ours() -> None:
+        for _ in range(calls):
+            pg.matmul(a, b)
+
+    def numpy() -> None:
+        for _ in range(calls):
+            a @ b
+
+    return {name: seconds / calls * 1e6 for name, seconds in interleaved(repeat, ours=ours, numpy=numpy).items()}
+
+
+BARE = """
+({
+  async up(device, buffer, proxy) {
+    const view = proxy.getBuffer("u8");
+    device.queue.writeBuffer(buffer, 0, view.data);
+    view.release();
+    await device.queue.onSubmittedWorkDone();
+  },
+  async down(device, buffer, staging, proxy, bytes) {
+    const encoder = device.createCommandEncoder();
+    encoder.copyBufferToBuffer(buffer, 0, staging, 0, bytes);
+    device.queue.submit([encoder.finish()]);
+    await staging.mapAsync(1);
+    const view = proxy.getBuffer("u8");
+    view.data.set(new Uint8Array(staging.getMappedRange()));
+    view.release();
+    staging.unmap();
+  },
+})
+"""
+
+
+async def transfers(repeat: int, elements: int = 4 << 20) -> dict[str, dict[str, float]]:
+    """Milliseconds to bring 16 MB to the GPU and back: py_gemm's way, and the same in bare JavaScript on Pyodide's heap."""
+    import js
+    from pyodide.code import run_js
+    from pyodide.ffi import to_js
+
+    device = await pg.request_device_async("webgpu")
+    bare = run_js(BARE)
+    raw = device.handle
+    host = np.random.default_rng(0).standard_normal(elements).astype(np.float32)
+    landing = np.empty_like(host)
+    describe = {"size": host.nbytes, "usage": 1 | 8}  # MAP_READ | COPY_DST
+    staging = raw.createBuffer(to_js(describe, dict_converter=js.Object.fromEntries))
+    placed = pg.asarray(host, device=device)
+    target = device.create_buffer(host.nbytes)
+
+    async def ours_up() -> None:
+        made = pg.asarray(host, device=device)
+        await raw.queue.onSubmittedWorkDone()
+        made.release()
+
+    async def bare_up() -> None:
+        await bare.up(raw, target.handle, host.view(np.uint8))
+
+    async def ours_down() -> None:
+        await placed.numpy_async()
+
+    async def bare_down() -> None:
+        await bare.down(raw, target.handle, staging, landing.view(np.uint8), host.nbytes)
+
+    pairs: dict[str, dict[str, Callable[[], Awaitable[None]]]] = {
+        "upload": {"ours": ours_up, "bare": bare_up},
+        "read-back": {"ours": ours_down, "bare": bare_down},
+    }
+    results = {}
+    for way, calls in pairs.items():
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        for turn in range(repeat + 2):
+            for name, call in calls.items():
+                started = perf_counter()
+                await call()
+                if turn >= 2:
+                    times[name].append(perf_counter() - started)
+        results[way] = {name: median(each) * 1e3 for name, each in times.items()}
+    return results

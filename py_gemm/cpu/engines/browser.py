@@ -1,0 +1,197 @@
+"""The engines inside the browser (and wherever else Pyodide runs): kernels on the interpreter's own memory, operands read in place.
+
+A call packs five addresses into a prepared block of the heap and makes one WebAssembly call. Scratch memory is a block that Python
+owns, so the kernels need no stack and no allocator, and a heap that cannot grow is a MemoryError before anything is written.
+No view of the heap is held: only addresses, which stay when the heap grows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from importlib import import_module
+from typing import Any
+
+from ...assets import read_asset
+from ...errors import DeviceMemoryError, GemmError
+from ..arguments import ADDRESSES, DONE, pack_arguments
+from ..blocking import Blocking
+from ..families import ROWS, EngineTraits, Row
+from ..plan import Plan
+from . import Bound, Engine
+from .copying import KEEP_BYTES, CopyingEngine
+from .host_memory import OwnedBlock
+from .interpreter_memory import find_memory, has_linker, link
+
+_PAGE = 1 << 16
+
+# What blocking.py asks for at most is about 5.2 MiB; a call that needs more than this gives its block back when it is done.
+KEEP_SCRATCH_BYTES = 8 << 20
+
+
+def make_browser_engine() -> Engine:
+    """The engine on the interpreter's memory; where that memory cannot be reached, the one that copies."""
+    pyodide = Pyodide()
+    memory = find_memory(pyodide.emscripten, pyodide.js)
+    if memory is None and not has_linker(pyodide.emscripten):
+        return BrowserCopyingEngine(pyodide, "Pyodide hides its memory and its linker")
+    try:
+        engine = BrowserEngine(pyodide, memory)
+        engine.load("simd128")
+    except pyodide.JsException as error:
+        return BrowserCopyingEngine(pyodide, f"the kernels could not be put on Pyodide's memory: {error}")
+    return engine
+
+
+class Pyodide:
+    """What is used of Pyodide and of JavaScript."""
+
+    def __init__(self) -> None:
+        self.js: Any = import_module("js")
+        self.ffi: Any = import_module("pyodide.ffi")
+        self.to_js: Any = self.ffi.to_js
+        self.JsException: type[Exception] = self.ffi.JsException
+        self.emscripten: Any = import_module("pyodide_js")._module
+        self.version: str = import_module("pyodide").__version__
+
+    def traits(self) -> EngineTraits:
+        code = read_asset(next(row.module for row in ROWS if row.token == "relaxed"))
+        return EngineTraits("browser", bool(self.js.WebAssembly.validate(self.to_js(code))))
+
+    def instantiate(self, code: bytes, memory: Any) -> Any:
+        """The exports of a kernel module on `memory`."""
+        imports = self.to_js({"env": {"memory": memory}}, dict_converter=self.js.Object.fromEntries)
+        module = self.js.WebAssembly.Module.new(self.to_js(code))
+        return self.js.WebAssembly.Instance.new(module, imports).exports
+
+
+class BrowserEngine:
+    """Kernels on the interpreter's memory."""
+
+    zero_copy = True
+
+    def __init__(self, pyodide: Pyodide, memory: Any | None) -> None:
+        self._pyodide, self._memory = pyodide, memory
+        self._exports: dict[str, Any] = {}
+        self._scratch: OwnedBlock | None = None
+        self._traits = pyodide.traits()
+
+    @property
+    def traits(self) -> EngineTraits:
+        return self._traits
+
+    @property
+    def info(self) -> dict[str, str]:
+        how = "through Pyodide's dynamic linker" if self._memory is None else "as the import env.memory"
+        return {
+            "engine": f"WebAssembly of this JavaScript engine, Pyodide {self._pyodide.version}",
+            "memory": f"operands are read in place: the kernels run on the interpreter's memory, {how}",
+        }
+
+    def load(self, token: str) -> Any:
+        """The exports of a token's module, loaded at first use."""
+        exports = self._exports.get(token)
+        if exports is None:
+            code = read_asset(f"cpu/kernels/gemm_{token}.wasm")
+            if self._memory is None:
+                exports = link(self._pyodide.emscripten, self._pyodide.js, self._pyodide.to_js, code, f"py_gemm_{token}")
+            else:
+                exports = self._pyodide.instantiate(code, self._memory)
+            self._exports[token] = exports
+        return exports
+
+    def bind(self, row: Row, plan: Plan, blocking: Blocking) -> Bound:
+        function = getattr(self.load(row.token), row.name)
+        arguments = pack_arguments(plan, blocking)
+        block = OwnedBlock(len(arguments))
+        block.buffer[block.offset : block.offset + len(arguments)] = arguments
+        buffer, offset, address = block.buffer, block.offset, block.address
+        needed, name = blocking.scratch_bytes, row.name
+        pack_addresses = ADDRESSES.pack_into
+        failure = self._pyodide.JsException
+
+        def call(a: int, b: int, c: int, d: int, bias: int) -> None:
+            scratch = self._scratch
+            if scratch is None or scratch.nbytes < needed:
+                scratch = self._grow_scratch(name, needed)
+            pack_addresses(buffer, offset, a, b, c, d, bias)
+            try:
+                status = function(address, scratch.address)
+            except failure as error:
+                raise GemmError(f"{name}: {error}") from error
+            if status != DONE:
+                raise GemmError(f"{name}: the kernel module is of another version (status {status})")
+
+        return call
+
+    def _grow_scratch(self, name: str, nbytes: int) -> OwnedBlock:
+        self._scratch = None
+        try:
+            scratch = OwnedBlock(nbytes)
+        except MemoryError as error:
+            raise DeviceMemoryError(f"{name}: the interpreter's memory has no room for {nbytes} bytes of packed operands") from error
+        if nbytes <= KEEP_SCRATCH_BYTES:
+            self._scratch = scratch
+        return scratch
+
+
+class BrowserCopyingEngine(CopyingEngine):
+    """Kernels on a memory of their own, for a Pyodide whose memory cannot be reached. One memory serves both tokens."""
+
+    def __init__(self, pyodide: Pyodide, reason: str) -> None:
+        super().__init__()
+        self._pyodide, self._reason = pyodide, reason
+        self._traits = pyodide.traits()
+        self._memory: Any = None
+        self._exports: dict[str, Any] = {}
+
+    @property
+    def traits(self) -> EngineTraits:
+        return self._traits
+
+    @property
+    def info(self) -> dict[str, str]:
+        return {
+            "engine": f"WebAssembly of this JavaScript engine, Pyodide {self._pyodide.version}",
+            "memory": f"operands are copied into a memory of its own: {self._reason}",
+        }
+
+    def reserve(self, row: Row, nbytes: int) -> None:
+        js = self._pyodide.js
+        try:
+            if self._memory is None:
+                limits = self._pyodide.to_js({"initial": 1}, dict_converter=js.Object.fromEntries)
+                self._memory = js.WebAssembly.Memory.new(limits)
+            missing = nbytes - self._memory.buffer.byteLength
+            if missing > 0:
+                self._memory.grow(-(-missing // _PAGE))
+        except self._pyodide.JsException as error:
+            raise DeviceMemoryError(f"{row.name}: WebAssembly cannot grow a memory to {nbytes} bytes: {error}") from error
+
+    def give_back(self, row: Row) -> None:
+        if self._memory is not None and self._memory.buffer.byteLength > KEEP_BYTES:
+            self._memory = None
+            self._exports.clear()
+
+    def copy_in(self, row: Row, into: int, address: int, nbytes: int) -> None:
+        self._view(into, nbytes).assign(_heap_view(address, nbytes))
+
+    def copy_out(self, row: Row, address: int, source: int, nbytes: int) -> None:
+        self._view(source, nbytes).assign_to(_heap_view(address, nbytes))
+
+    def run(self, row: Row, block: int, scratch: int) -> None:
+        exports = self._exports.get(row.token)
+        if exports is None:
+            exports = self._exports[row.token] = self._pyodide.instantiate(read_asset(row.module), self._memory)
+        try:
+            status = getattr(exports, row.name)(block, scratch)
+        except self._pyodide.JsException as error:
+            raise GemmError(f"{row.name}: {error}") from error
+        if status != DONE:
+            raise GemmError(f"{row.name}: the kernel module is of another version (status {status})")
+
+    def _view(self, offset: int, nbytes: int) -> Any:
+        return self._pyodide.js.Uint8Array.new(self._memory.buffer, offset, nbytes)
+
+
+def _heap_view(address: int, nbytes: int) -> memoryview:
+    return memoryview((ctypes.c_uint8 * nbytes).from_address(address)).cast("B")

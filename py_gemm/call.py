@@ -221,11 +221,7 @@ class PreparedCall:
             return None, lambda: self._empty_result(device, request)
         operation, host = self._gpu_operation(device, request)
         a, b, c = (self._gpu_operand(each, problem_layout) for each, problem_layout in host)
-        bias = _float32_bias(request.bias)
-        if bias is not None:
-            from .gpu.operation import HostOperand
-
-            bias = HostOperand(arrays.as_bytes(bias), Layout(FLOAT32, 0, 1))
+        bias = self._gpu_bias(request)
         started = perf_counter()
         if self.returns_device_array(request):
             buffer, pending = operation.start(a, b, c, bias)
@@ -290,6 +286,12 @@ class PreparedCall:
             found = self._gpu[device] = (operation, problem)
         operation, problem = found
         return operation, [(request.a, problem.a), (request.b, problem.b), (c, problem.c)]
+
+    def _gpu_bias(self, request: Request) -> Any:
+        from .gpu.operation import HostOperand
+
+        bias = _float32_bias(request.bias)
+        return None if bias is None else HostOperand(arrays.as_bytes(bias), Layout(FLOAT32, 0, 1))
 
     def _gpu_operand(self, operand: Any, layout: Layout | None) -> Any:
         from .gpu.operation import DeviceOperand, HostOperand

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -50,13 +51,11 @@ def cubes(sizes: list[int], repeat: int, ceiling: Callable[[], object] | None) -
         if dtype == "bfloat16":
             bits = [(each.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) for each in (a, b)]
             wide = [(each.astype(np.uint32) << 16).view(np.float32) for each in bits]
-            calls = {
-                "ours": lambda bits=bits: pg.matmul(*bits, device="cpu", dtype_a="bfloat16", dtype_b="bfloat16"),
-                "numpy": lambda wide=wide: wide[0] @ wide[1],
-            }
+            tags: dict[str, Any] = {"dtype_a": "bfloat16", "dtype_b": "bfloat16"}
+            calls = {"ours": partial(pg.matmul, *bits, device="cpu", **tags), "numpy": partial(np.matmul, *wide)}
         else:
             a, b = a.astype(dtype), b.astype(dtype)
-            calls = {"ours": lambda a=a, b=b: pg.matmul(a, b, device="cpu"), "numpy": lambda a=a, b=b: a @ b}
+            calls = {"ours": partial(pg.matmul, a, b, device="cpu"), "numpy": partial(np.matmul, a, b)}
         if ceiling is not None:
             calls["ceiling"] = ceiling
         seconds = interleaved(repeat if size < 1024 else min(repeat, 5), **calls)

@@ -87,7 +87,7 @@ class Pending(ABC):
     """
 
     gpu_seconds: float | None = None
-    """Seconds the device spent on the dispatches, by timestamp queries; None where not offered. Browsers round them (Chrome: 100 us)."""
+    """Seconds that the dispatches took on the device, by timestamp queries; None where not offered. Chrome rounds to 100 us."""
 
     done: bool = False
 

@@ -101,7 +101,8 @@ class Gemm:
         if found is None:
             problem = dense_problem(
                 "encode", m, n, k, type_in=self.type, transpose_a=transpose_a, transpose_b=transpose_b,
-                alpha=alpha, beta=beta, batch=batch, lda=lda, ldb=ldb, ldc=ldc, stride_a=stride_a, stride_b=stride_b, stride_c=stride_c,
+                alpha=alpha, beta=beta, batch=batch, lda=lda, ldb=ldb, ldc=ldc,
+                stride_a=stride_a, stride_b=stride_b, stride_c=stride_c,
                 offset_a=offset_a, offset_b=offset_b, offset_c=offset_c,
             )  # fmt: skip
             found = problem, self._plan(problem, epilogue)

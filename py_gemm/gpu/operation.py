@@ -44,7 +44,8 @@ class GemmOperation:
     problem: any strides, any mix of float32, float16, bfloat16; of `problem.d` only the type counts.
     activation, has_bias: the epilogue. mode, variant: as in Gemm.
 
-    Raises UnsupportedError (float64, an operand past a binding, a variant that the device lacks), ValueError (unknown mode, variant).
+    Raises UnsupportedError (float64, an operand past a binding, a variant that the device lacks) and ValueError (an unknown mode
+    or variant).
     """
 
     def __init__(
@@ -89,8 +90,8 @@ class GemmOperation:
     ) -> tuple[Buffer | None, Pending]:
         """Upload, compute, and start to read back into `read_into` (writable, C-contiguous, exactly the result's bytes).
 
-        Operands must have the layouts of the problem; `c` is needed where beta is not zero. The bias is float32 with unit stride, its
-        layout's offset counts. Returns (None, pending) with `read_into`, else (the result's buffer, pending): dense
+        Operands must have the layouts of the problem; `c` is needed where beta is not zero. The bias is float32 with unit
+        stride; its layout's offset counts. Returns (None, pending) with `read_into`, else (the result's buffer, pending): dense
         [batch..., m, n] of the result's type, ready for the next operation without waiting.
         """
         problem, device = self.problem, self.device

@@ -1,8 +1,8 @@
 """Two small products whose answers are known, run on a device to learn what WGSL leaves open. Changes nothing but a verdict.
 
 WGSL lets an implementation assume that there are no NaNs and infinities, flush subnormals and reassociate sums. The verdicts go
-into the device's capabilities: `nan_inf` (they come through product and relu) and `order_kept` (float16 operands, subnormals among them,
-give bit for bit what the variant's stated order gives). Nothing is worked around here; callers report.
+into the device's capabilities: `nan_inf` (they come through product and relu) and `order_kept` (float16 operands, subnormals
+among them, give bit for bit what the variant's stated order gives). Nothing is worked around here; callers report.
 """
 
 from __future__ import annotations

@@ -74,6 +74,8 @@ export class OperandPanel {
     for (const input of [this.picker, this.type]) {
       input.setAttribute("aria-describedby", `error-${side} summary-${side}`);
     }
+    setText(part(this.figure, "across", HTMLElement), side === "A" ? "k" : "n");
+    setText(part(this.figure, "down", HTMLElement), side === "A" ? "m" : "k");
     this.canvas.setAttribute("aria-label", `Picture of ${side}: not there yet`);
   }
 

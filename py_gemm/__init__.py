@@ -3,26 +3,36 @@
 import py_gemm as pg
 d = pg.matmul(a, b)                       # NumPy in, NumPy out: WebAssembly SIMD, or the GPU for large products
 d = await pg.gemm_async(a, b, c, alpha=2.0, bias=bias, activation="relu", device="webgpu")
+
+The public names and nothing else. They are fetched from their modules on first use, so that the lower floors
+(`py_gemm.cpu`, `py_gemm.gpu`), which need no NumPy, can be imported where there is none.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ._version import __version__
-from .api import asarray, asarray_async, configure, gemm, gemm_async, matmul, matmul_async
-from .arrays import DeviceArray
-from .cpu.gemm import CpuGemm
-from .devices import request_device, request_device_async
-from .epilogue import GemmEpilogue
-from .errors import (
-    AliasError,
-    DeviceLostError,
-    DeviceMemoryError,
-    GemmError,
-    ShapeError,
-    SyncUnavailableError,
-    UnsupportedError,
-)
-from .gpu.gemm import Gemm
-from .report.info import info
-from .report.runs import RunReport, last_run
+
+if TYPE_CHECKING:
+    from .api import asarray, asarray_async, configure, gemm, gemm_async, matmul, matmul_async
+    from .arrays import DeviceArray
+    from .cpu.gemm import CpuGemm
+    from .devices import request_device, request_device_async
+    from .epilogue import GemmEpilogue
+    from .errors import (
+        AliasError,
+        DeviceLostError,
+        DeviceMemoryError,
+        GemmError,
+        ShapeError,
+        SyncUnavailableError,
+        UnsupportedError,
+    )
+    from .gpu.gemm import Gemm
+    from .report.info import info
+    from .report.runs import RunReport, last_run
 
 __all__ = [
     "AliasError",
@@ -50,3 +60,28 @@ __all__ = [
     "request_device",
     "request_device_async",
 ]
+
+_HOMES = {
+    ".api": ("asarray", "asarray_async", "configure", "gemm", "gemm_async", "matmul", "matmul_async"),
+    ".arrays": ("DeviceArray",),
+    ".cpu.gemm": ("CpuGemm",),
+    ".devices": ("request_device", "request_device_async"),
+    ".epilogue": ("GemmEpilogue",),
+    ".errors": tuple(name for name in __all__ if name.endswith("Error")),
+    ".gpu.gemm": ("Gemm",),
+    ".report.info": ("info",),
+    ".report.runs": ("RunReport", "last_run"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'py_gemm' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

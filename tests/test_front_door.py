@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -487,3 +490,19 @@ def test_memory_in_place() -> None:
     assert data.nbytes == 96 * 4
     assert first == 90
     assert data.__array_interface__["data"][0] == roomy.__array_interface__["data"][0]
+
+
+def test_every_public_name_is_there_and_no_other() -> None:
+    assert set(pg.__all__) == {*pg._HOME, "__version__"}
+    for name in pg.__all__:
+        assert getattr(pg, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'int9_gemm'"):
+        _ = pg.int9_gemm
+
+
+def test_the_lower_floors_need_no_numpy() -> None:
+    """Nothing of cpu/, gpu/ or the modules under them imports NumPy."""
+    code = (
+        "import sys; sys.modules['numpy'] = None; import py_gemm.cpu.gemm, py_gemm.gpu.gemm, py_gemm.gpu.operation, py_gemm.problem"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])

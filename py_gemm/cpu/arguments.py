@@ -18,11 +18,16 @@ _DIMENSION = struct.Struct("<6I")
 _WORD = 0xFFFF_FFFF
 
 
+def argument_bytes(plan: Plan) -> int:
+    """The size of the block."""
+    return _FIXED.size + _DIMENSION.size * len(plan.batch)
+
+
 def pack_arguments(plan: Plan, blocking: Blocking) -> bytearray:
     """The block, addresses still zero. Strides are taken modulo 2^32, as the kernel's addresses are."""
     c = plan.c or plan.d
     operands = (plan.a, plan.b, c, plan.d)
-    block = bytearray(_FIXED.size + _DIMENSION.size * len(plan.batch))
+    block = bytearray(argument_bytes(plan))
     _FIXED.pack_into(
         block, 0,
         VERSION, plan.m, plan.n, plan.k, *(matrix.type.code for matrix in operands),

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ..dtypes import FLOAT32, FLOAT64, ElementType
-from ..errors import UnsupportedError
+from py_gemm.dtypes import FLOAT32, FLOAT64, ElementType
+from py_gemm.errors import UnsupportedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,6 @@ class Row:
     def name(self) -> str:
         return f"{self.tile}_{self.token}"
 
-    @property
-    def module(self) -> str:
-        """The asset that exports this kernel."""
-        return f"cpu/kernels/gemm_{self.token}.wasm"
-
 
 # 256 steps: a chain's panels of A and B (14 to 20 KiB) share an L1 cache of 32 KiB; measured best of 128, 256, 384 and 512.
 _RELAXED = SummationOrder(longest_chain=256, fused=None)
@@ -104,6 +99,12 @@ ROWS: tuple[Row, ...] = (
 )
 
 TOKENS: tuple[str, ...] = tuple(dict.fromkeys(row.token for row in ROWS))
+
+
+def module_asset(token: str) -> str:
+    """The name of the asset that exports the kernels of a token."""
+    return f"cpu/kernels/gemm_{token}.wasm"
+
 
 # The token whose sums are the same on every machine.
 DETERMINISTIC_TOKEN = "simd128"

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
-from ..configuration import knob
-from ..dtypes import FLOAT32
-from ..epilogue import Activation
-from ..errors import AliasError, ShapeError, UnsupportedError
-from ..problem import Layout, Problem, require_apart, require_in_buffer
+from py_gemm.configuration import knob
+from py_gemm.dtypes import FLOAT32
+from py_gemm.epilogue import Activation
+from py_gemm.errors import AliasError, ShapeError, UnsupportedError
+from py_gemm.problem import Layout, Problem, require_apart, require_in_buffer
+
 from .blocking import block
 from .engines import Bound, Engine, default_engine
 from .engines.host_memory import PinnedBuffer
@@ -90,7 +91,9 @@ class CpuGemm:
     def capabilities(self) -> CpuCapabilities:
         traits = self.engine.traits
         row = choose_family(FLOAT32, traits, token=self._token_in_force())
-        return CpuCapabilities(self.info["engine"], traits.host, traits.relaxed_simd, self.zero_copy, row.token, self._reason(traits))
+        return CpuCapabilities(
+            self.info["engine"], traits.host, traits.relaxed_simd, self.zero_copy, row.token, self._reason(traits)
+        )
 
     @property
     def info(self) -> dict[str, str]:
@@ -121,8 +124,8 @@ class CpuGemm:
     ) -> None:
         """Multiply objects with the buffer protocol (C-contiguous; their bytes are taken as elements of the layouts' types).
 
-        Each layout's range must lie in its buffer (ShapeError). D is written, and may share bytes with no input (AliasError) but a C
-        of the very same layout. c may be None where the problem has none; bias: float32[n] or None.
+        Each layout's range must lie in its buffer (ShapeError). D is written, and may share bytes with no input (AliasError) but a
+        C of the very same layout. c may be None where the problem has none; bias: float32[n] or None.
         """
         act = activation if isinstance(activation, Activation) else Activation.of(activation)
         call = self.prepare(problem, activation=act, has_bias=bias is not None)
@@ -173,7 +176,8 @@ class CpuGemm:
         return "the engine accepts relaxed SIMD" if traits.relaxed_simd else "the engine has no relaxed SIMD"
 
 
-_LIMIT = 1 << 32
+# The kernels count in 32 bits and add a block to a count before they compare.
+_LIMIT = 1 << 31
 
 
 def _check_sizes(problem: Problem) -> None:
@@ -204,7 +208,11 @@ class _Place:
         require_in_buffer("CpuGemm", name, extent, buffer.nbytes // size)
         strides = (
             stride * size
-            for count, stride in ((shape[0], layout.row_stride), (shape[1], layout.column_stride), *zip(batch, layout.batch_strides, strict=False))
+            for count, stride in (
+                (shape[0], layout.row_stride),
+                (shape[1], layout.column_stride),
+                *zip(batch, layout.batch_strides, strict=False),
+            )
             if count > 1
         )
         base = buffer.address

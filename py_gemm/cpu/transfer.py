@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-# A span may be this many times the bytes of the elements in it: one copy of 4 bytes costs less than a line of its own for each element.
+# A span may be this many times the bytes of the elements in it: copying a gap costs less than starting a line of its own.
 SPAN_FACTOR = 4
 
 
@@ -27,7 +27,7 @@ class Transfer:
     """One operand's way. Offsets of the host count from its element [0, 0, ..]; those of the engine from its block's first byte.
 
     nbytes: size of the block in the engine. origin: where element [0, 0, ..] lies in it. strides: bytes, one for each dimension.
-    item: bytes of an element. items, step: elements of a line and the bytes between them in the host (`step == item`: side by side).
+    item: bytes of an element. items, step: elements of a line, and their distance in the host (`step == item`: side by side).
     outer: (size, host stride, engine stride) of the dimensions that step from line to line. low: host offset of the first line.
     """
 
@@ -54,7 +54,9 @@ def plan_transfer(item: int, sizes: tuple[int, ...], strides: tuple[int, ...], *
 
     may_copy_gaps: an input, whose gaps may be copied along with it.
     """
-    stepping = sorted((abs(stride), index) for index, (size, stride) in enumerate(zip(sizes, strides, strict=True)) if size > 1 and stride)
+    stepping = sorted(
+        (abs(stride), index) for index, (size, stride) in enumerate(zip(sizes, strides, strict=True)) if size > 1 and stride
+    )
     low = sum((sizes[index] - 1) * min(strides[index], 0) for _, index in stepping)
     span = item + sum((sizes[index] - 1) * stride for stride, index in stepping)
     dense = item
@@ -68,7 +70,8 @@ def plan_transfer(item: int, sizes: tuple[int, ...], strides: tuple[int, ...], *
         inside[index] = engine_stride if strides[index] > 0 else -engine_stride
         engine_stride *= sizes[index]
     origin = sum((sizes[index] - 1) * max(-inside[index], 0) for _, index in stepping)
-    items, step, outer = 1, item, []
+    items, step = 1, item
+    outer: list[tuple[int, int, int]] = []
     for stride, index in stepping:
         if not outer and items == 1:
             items, step = sizes[index], stride

@@ -11,14 +11,15 @@ import ctypes
 from importlib import import_module
 from typing import Any
 
-from ...assets import read_asset
-from ...errors import DeviceMemoryError, GemmError
-from ..arguments import ADDRESSES, DONE, pack_arguments
-from ..blocking import Blocking
-from ..families import ROWS, EngineTraits, Row
-from ..plan import Plan
+from py_gemm.assets import read_asset
+from py_gemm.cpu.arguments import ADDRESSES, DONE, pack_arguments
+from py_gemm.cpu.blocking import Blocking
+from py_gemm.cpu.families import EngineTraits, Row, module_asset
+from py_gemm.cpu.plan import Plan
+from py_gemm.errors import DeviceMemoryError, GemmError
+
 from . import Bound, Engine
-from .copying import KEEP_BYTES, CopyingEngine
+from .copying import CopyingEngine, Room
 from .host_memory import OwnedBlock
 from .interpreter_memory import find_memory, has_linker, link
 
@@ -54,7 +55,7 @@ class Pyodide:
         self.version: str = import_module("pyodide").__version__
 
     def traits(self) -> EngineTraits:
-        code = read_asset(next(row.module for row in ROWS if row.token == "relaxed"))
+        code = read_asset(module_asset("relaxed"))
         return EngineTraits("browser", bool(self.js.WebAssembly.validate(self.to_js(code))))
 
     def instantiate(self, code: bytes, memory: Any) -> Any:
@@ -91,7 +92,7 @@ class BrowserEngine:
         """The exports of a token's module, loaded at first use."""
         exports = self._exports.get(token)
         if exports is None:
-            code = read_asset(f"cpu/kernels/gemm_{token}.wasm")
+            code = read_asset(module_asset(token))
             if self._memory is None:
                 exports = link(self._pyodide.emscripten, self._pyodide.js, self._pyodide.to_js, code, f"py_gemm_{token}")
             else:
@@ -103,7 +104,7 @@ class BrowserEngine:
         function = getattr(self.load(row.token), row.name)
         arguments = pack_arguments(plan, blocking)
         block = OwnedBlock(len(arguments))
-        block.buffer[block.offset : block.offset + len(arguments)] = arguments
+        block.write(arguments)
         buffer, offset, address = block.buffer, block.offset, block.address
         needed, name = blocking.scratch_bytes, row.name
         pack_addresses = ADDRESSES.pack_into
@@ -128,21 +129,21 @@ class BrowserEngine:
         try:
             scratch = OwnedBlock(nbytes)
         except MemoryError as error:
-            raise DeviceMemoryError(f"{name}: the interpreter's memory has no room for {nbytes} bytes of packed operands") from error
+            raise DeviceMemoryError(
+                f"{name}: the interpreter's memory has no room for {nbytes} bytes of packed operands"
+            ) from error
         if nbytes <= KEEP_SCRATCH_BYTES:
             self._scratch = scratch
         return scratch
 
 
 class BrowserCopyingEngine(CopyingEngine):
-    """Kernels on a memory of their own, for a Pyodide whose memory cannot be reached. One memory serves both tokens."""
+    """Kernels on memories of their own, for a Pyodide whose memory cannot be reached."""
 
     def __init__(self, pyodide: Pyodide, reason: str) -> None:
         super().__init__()
         self._pyodide, self._reason = pyodide, reason
         self._traits = pyodide.traits()
-        self._memory: Any = None
-        self._exports: dict[str, Any] = {}
 
     @property
     def traits(self) -> EngineTraits:
@@ -155,42 +156,46 @@ class BrowserCopyingEngine(CopyingEngine):
             "memory": f"operands are copied into a memory of its own: {self._reason}",
         }
 
-    def reserve(self, row: Row, nbytes: int) -> None:
-        js = self._pyodide.js
+    def make_room(self, token: str) -> Room:
+        return _BrowserRoom(self._pyodide, read_asset(module_asset(token)))
+
+
+class _BrowserRoom(Room):
+    """One WebAssembly.Memory and one instance."""
+
+    def __init__(self, pyodide: Pyodide, code: bytes) -> None:
+        self._pyodide, self._new_view = pyodide, pyodide.js.Uint8Array.new
+        limits = pyodide.to_js({"initial": 1}, dict_converter=pyodide.js.Object.fromEntries)
         try:
-            if self._memory is None:
-                limits = self._pyodide.to_js({"initial": 1}, dict_converter=js.Object.fromEntries)
-                self._memory = js.WebAssembly.Memory.new(limits)
-            missing = nbytes - self._memory.buffer.byteLength
-            if missing > 0:
-                self._memory.grow(-(-missing // _PAGE))
-        except self._pyodide.JsException as error:
-            raise DeviceMemoryError(f"{row.name}: WebAssembly cannot grow a memory to {nbytes} bytes: {error}") from error
+            self._memory = pyodide.js.WebAssembly.Memory.new(limits)
+            self._exports = pyodide.instantiate(code, self._memory)
+        except pyodide.JsException as error:
+            raise DeviceMemoryError(f"WebAssembly cannot make a memory for the kernels: {error}") from error
+        self.nbytes = _PAGE
 
-    def give_back(self, row: Row) -> None:
-        if self._memory is not None and self._memory.buffer.byteLength > KEEP_BYTES:
-            self._memory = None
-            self._exports.clear()
-
-    def copy_in(self, row: Row, into: int, address: int, nbytes: int) -> None:
-        self._view(into, nbytes).assign(_heap_view(address, nbytes))
-
-    def copy_out(self, row: Row, address: int, source: int, nbytes: int) -> None:
-        self._view(source, nbytes).assign_to(_heap_view(address, nbytes))
-
-    def run(self, row: Row, block: int, scratch: int) -> None:
-        exports = self._exports.get(row.token)
-        if exports is None:
-            exports = self._exports[row.token] = self._pyodide.instantiate(read_asset(row.module), self._memory)
+    def grow(self, nbytes: int) -> None:
         try:
-            status = getattr(exports, row.name)(block, scratch)
+            self._memory.grow(-(-(nbytes - self.nbytes) // _PAGE))
         except self._pyodide.JsException as error:
-            raise GemmError(f"{row.name}: {error}") from error
+            raise DeviceMemoryError(f"WebAssembly cannot grow a memory from {self.nbytes} to {nbytes} bytes: {error}") from error
+        self.nbytes = self._memory.buffer.byteLength
+
+    def copy_in(self, into: int, address: int, nbytes: int) -> None:
+        self._new_view(self._memory.buffer, into, nbytes).assign(_heap_view(address, nbytes))
+
+    def copy_out(self, address: int, source: int, nbytes: int) -> None:
+        self._new_view(self._memory.buffer, source, nbytes).assign_to(_heap_view(address, nbytes))
+
+    def run(self, name: str, block: int, scratch: int) -> None:
+        try:
+            status = getattr(self._exports, name)(block, scratch)
+        except self._pyodide.JsException as error:
+            raise GemmError(f"{name}: {error}") from error
         if status != DONE:
-            raise GemmError(f"{row.name}: the kernel module is of another version (status {status})")
+            raise GemmError(f"{name}: the kernel module is of another version (status {status})")
 
-    def _view(self, offset: int, nbytes: int) -> Any:
-        return self._pyodide.js.Uint8Array.new(self._memory.buffer, offset, nbytes)
+    def close(self) -> None:
+        self._memory = self._exports = None
 
 
 def _heap_view(address: int, nbytes: int) -> memoryview:

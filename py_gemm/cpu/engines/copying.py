@@ -2,8 +2,8 @@
 
     memory of the engine:  argument block | scratch | a | b | c | bias | d       each begins at a multiple of 64
 
-A failed call leaves the operands untouched: D is written only after the kernel is done. A memory that has grown past `KEEP_BYTES` is
-given back after the call (WebAssembly memory never shrinks). One call at a time: a lock keeps threads apart.
+A failed call leaves the operands untouched: D is written only after the kernel is done. A memory that has grown past `KEEP_BYTES`
+is given back after the call (WebAssembly memory never shrinks). One call at a time: a lock keeps threads apart.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import threading
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
-from ...errors import DeviceMemoryError
-from ..arguments import ADDRESSES, pack_arguments
-from ..blocking import Blocking
-from ..families import EngineTraits, Row
-from ..plan import BIAS_TYPE, Matrix, Plan
-from ..transfer import Transfer, plan_transfer
+from py_gemm.cpu.arguments import ADDRESSES, argument_bytes, pack_arguments
+from py_gemm.cpu.blocking import Blocking
+from py_gemm.cpu.families import EngineTraits, Row
+from py_gemm.cpu.plan import BIAS_TYPE, Matrix, Plan
+from py_gemm.cpu.transfer import Transfer, plan_transfer
+from py_gemm.errors import DeviceMemoryError
+
 from . import Bound
 from .host_memory import OwnedBlock, line_view
 
@@ -28,13 +29,40 @@ KEEP_BYTES = 64 << 20
 ADDRESS_LIMIT = 1 << 32
 
 
+class Room(ABC):
+    """A kernel module with a memory of its own. `nbytes`: the size of that memory."""
+
+    nbytes: int
+
+    @abstractmethod
+    def grow(self, nbytes: int) -> None:
+        """Make the memory at least this large; DeviceMemoryError where it cannot be."""
+
+    @abstractmethod
+    def copy_in(self, into: int, address: int, nbytes: int) -> None:
+        """From the interpreter's memory to this one."""
+
+    @abstractmethod
+    def copy_out(self, address: int, source: int, nbytes: int) -> None:
+        """From this memory to the interpreter's."""
+
+    @abstractmethod
+    def run(self, name: str, block: int, scratch: int) -> None:
+        """Call a kernel; GemmError where it fails."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free the memory; the room is not used again."""
+
+
 class CopyingEngine(ABC):
-    """An engine whose memory the interpreter's addresses do not reach."""
+    """An engine whose memory the interpreter's addresses do not reach. One room for each token, made at first use."""
 
     zero_copy = False
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self._rooms: dict[str, Room] = {}
 
     @property
     @abstractmethod
@@ -45,27 +73,29 @@ class CopyingEngine(ABC):
     def info(self) -> dict[str, str]: ...
 
     @abstractmethod
-    def reserve(self, row: Row, nbytes: int) -> None:
-        """Make the memory of the row's module at least this large; DeviceMemoryError where it cannot be."""
-
-    @abstractmethod
-    def give_back(self, row: Row) -> None:
-        """Free a memory that has grown past KEEP_BYTES."""
-
-    @abstractmethod
-    def copy_in(self, row: Row, into: int, address: int, nbytes: int) -> None:
-        """From the interpreter's memory to the engine's."""
-
-    @abstractmethod
-    def copy_out(self, row: Row, address: int, source: int, nbytes: int) -> None:
-        """From the engine's memory to the interpreter's."""
-
-    @abstractmethod
-    def run(self, row: Row, block: int, scratch: int) -> None:
-        """Call the kernel; GemmError where it fails."""
+    def make_room(self, token: str) -> Room:
+        """A new room with the module of a token; DeviceMemoryError where there is no memory for it."""
 
     def bind(self, row: Row, plan: Plan, blocking: Blocking) -> Bound:
         return _CopyingCall(self, row, plan, blocking)
+
+    def room(self, token: str, nbytes: int) -> Room:
+        """The room of a token, with at least `nbytes`."""
+        room = self._rooms.get(token)
+        if room is None:
+            room = self._rooms[token] = self.make_room(token)
+        if room.nbytes < nbytes:
+            room.grow(nbytes)
+        return room
+
+    def give_back(self, token: str) -> None:
+        """Free the room of a token if it has grown past KEEP_BYTES."""
+        if token in self._rooms and self._rooms[token].nbytes > KEEP_BYTES:
+            self._rooms.pop(token).close()
+
+    def memory_bytes(self) -> int:
+        """How much memory all rooms hold now."""
+        return sum(room.nbytes for room in self._rooms.values())
 
 
 class _CopyingCall:
@@ -84,66 +114,68 @@ class _CopyingCall:
             plan,
             a=_inside(plan.a, a), b=_inside(plan.b, b), c=_inside(plan.c, c) if plan.c else None, d=_inside(plan.d, d),
         )  # fmt: skip
-        block = pack_arguments(inside, blocking)
-        self._scratch = _round_up(len(block))
+        self._scratch = _round_up(argument_bytes(inside))
         end = self._scratch + _round_up(blocking.scratch_bytes)
+        transfers = (a, b, c, d, bias)
         places = []
-        for transfer in (a, b, c, d, bias):
+        for transfer in transfers:
             places.append(end)
             end += _round_up(transfer.nbytes) if transfer else 0
         self._nbytes = end
         self._places = tuple(places)
         self._inputs = (a, b, c, None, bias)
         self._output = d
-        self._block = OwnedBlock(len(block))
+        self._block: OwnedBlock | None = None
         if end <= ADDRESS_LIMIT:
-            origins = [place + transfer.origin if transfer else 0 for place, transfer in zip(places, (a, b, c, d, bias), strict=True)]
+            block = pack_arguments(inside, blocking)
+            origins = [place + transfer.origin if transfer else 0 for place, transfer in zip(places, transfers, strict=True)]
             ADDRESSES.pack_into(block, 0, *origins)
-        self._block.buffer[self._block.offset : self._block.offset + len(block)] = block
+            self._block = OwnedBlock(len(block))
+            self._block.write(block)
 
     def __call__(self, a: int, b: int, c: int, d: int, bias: int) -> None:
         engine, row = self._engine, self._row
-        if self._nbytes > ADDRESS_LIMIT:
+        block = self._block
+        if block is None:
             raise DeviceMemoryError(
                 f"{row.name}: operands and scratch need {self._nbytes} bytes, a WebAssembly memory holds at most {ADDRESS_LIMIT}"
             )
         with engine.lock:
-            engine.reserve(row, self._nbytes)
             try:
-                engine.copy_in(row, 0, self._block.address, self._block.nbytes)
+                room = engine.room(row.token, self._nbytes)
+                room.copy_in(0, block.address, block.nbytes)
                 for place, transfer, address in zip(self._places, self._inputs, (a, b, c, d, bias), strict=True):
                     if transfer:
-                        _copy_lines_in(engine, row, transfer, place, address)
-                engine.run(row, 0, self._scratch)
-                _copy_lines_out(engine, row, self._output, self._places[3], d)
+                        _copy_lines_in(room, transfer, place, address)
+                room.run(row.name, 0, self._scratch)
+                _copy_lines_out(room, self._output, self._places[3], d)
             finally:
-                if self._nbytes > KEEP_BYTES:
-                    engine.give_back(row)
+                engine.give_back(row.token)
 
 
-def _copy_lines_in(engine: CopyingEngine, row: Row, transfer: Transfer, place: int, address: int) -> None:
+def _copy_lines_in(room: Room, transfer: Transfer, place: int, address: int) -> None:
     nbytes = transfer.items * transfer.item
     if transfer.step == transfer.item:
         for line in transfer.lines():
-            engine.copy_in(row, place + line.engine, address + line.host, nbytes)
+            room.copy_in(place + line.engine, address + line.host, nbytes)
         return
     dense = OwnedBlock(nbytes)
     into = line_view(dense.address, transfer.items, transfer.item, transfer.item)
     for line in transfer.lines():
         into[:] = line_view(address + line.host, transfer.items, transfer.item, transfer.step)
-        engine.copy_in(row, place + line.engine, dense.address, nbytes)
+        room.copy_in(place + line.engine, dense.address, nbytes)
 
 
-def _copy_lines_out(engine: CopyingEngine, row: Row, transfer: Transfer, place: int, address: int) -> None:
+def _copy_lines_out(room: Room, transfer: Transfer, place: int, address: int) -> None:
     nbytes = transfer.items * transfer.item
     if transfer.step == transfer.item:
         for line in transfer.lines():
-            engine.copy_out(row, address + line.host, place + line.engine, nbytes)
+            room.copy_out(address + line.host, place + line.engine, nbytes)
         return
     dense = OwnedBlock(nbytes)
     source = line_view(dense.address, transfer.items, transfer.item, transfer.item)
     for line in transfer.lines():
-        engine.copy_out(row, dense.address, place + line.engine, nbytes)
+        room.copy_out(dense.address, place + line.engine, nbytes)
         line_view(address + line.host, transfer.items, transfer.item, transfer.step)[:] = source
 
 

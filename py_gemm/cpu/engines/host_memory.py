@@ -1,4 +1,4 @@
-"""Memory of the interpreter by address, without NumPy: blocks it owns, and the buffers of objects. ctypes only; checks no ranges."""
+"""The interpreter's memory by address, without NumPy: blocks it owns, and the buffers of objects. Checks no ranges."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ class OwnedBlock:
         """The bytes; the block begins at `offset` of them."""
         return self._bytes
 
+    def write(self, content: bytes | bytearray) -> None:
+        """Put `content` at the block's beginning."""
+        self._bytes[self.offset : self.offset + len(content)] = content
+
 
 class _PyBuffer(ctypes.Structure):
     """Py_buffer of the C API."""
@@ -50,7 +54,9 @@ class PinnedBuffer:
     def __init__(self, source: Any, *, writable: bool = False) -> None:
         self._buffer = _PyBuffer()
         self._held = False
-        ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(source), ctypes.byref(self._buffer), _WRITABLE if writable else _SIMPLE)
+        ctypes.pythonapi.PyObject_GetBuffer(
+            ctypes.py_object(source), ctypes.byref(self._buffer), _WRITABLE if writable else _SIMPLE
+        )
         self._held = True
         self.address: int = self._buffer.buf or 0
         self.nbytes: int = self._buffer.len
@@ -67,7 +73,7 @@ class PinnedBuffer:
         self.release()
 
 
-_UNSIGNED: dict[int, tuple[Any, str]] = {
+_UNSIGNED: dict[int, tuple[Any, Any]] = {
     1: (ctypes.c_uint8, "B"), 2: (ctypes.c_uint16, "H"), 4: (ctypes.c_uint32, "I"), 8: (ctypes.c_uint64, "Q"),
 }  # fmt: skip
 
@@ -77,4 +83,5 @@ def line_view(address: int, items: int, item: int, step: int) -> memoryview:
     kind, code = _UNSIGNED[item]
     pace = step // item
     whole = (kind * ((items - 1) * pace + 1)).from_address(address)
-    return memoryview(whole).cast("B").cast(code)[::pace]
+    view: memoryview[int] = memoryview(whole).cast("B").cast(code)
+    return view[::pace]

@@ -30,6 +30,7 @@ def find_memory(emscripten: Any, js: Any) -> Any | None:
 
 
 def has_linker(emscripten: Any) -> bool:
+    """Whether the second way is open."""
     return hasattr(emscripten, "loadWebAssemblyModule")
 
 

@@ -46,9 +46,9 @@ class ModuleCache:
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(hashlib.sha256(payload).digest() + payload)
-                os.replace(partial, path)
+                Path(partial).replace(path)
             except OSError:
-                os.unlink(partial)
+                Path(partial).unlink()
                 raise
         except OSError as error:
             self.state = f"compiled modules are not kept: {error}"

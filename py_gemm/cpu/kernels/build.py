@@ -12,7 +12,8 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ..families import ROWS, TOKENS
+from py_gemm.cpu.families import ROWS, TOKENS
+
 from .wasm_module import FUNCTION, GLOBAL, MEMORY, read_module
 
 HERE = Path(__file__).parent
@@ -81,20 +82,24 @@ def check_module(token: str, module: bytes) -> None:
 
 
 def module_path(token: str) -> Path:
+    """Where the module of a token lies."""
     return HERE / f"gemm_{token}.wasm"
 
 
 def _compiler(*arguments: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "ziglang", "cc", *arguments], cwd=HERE, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "ziglang", "cc", *arguments], cwd=HERE, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         raise BuildError(f"{' '.join(arguments)}:\n{done.stderr}")
 
 
 def main() -> None:
+    """Build all modules and write them beside their sources."""
     for token in TOKENS:
         module = build(token)
         module_path(token).write_bytes(module)
-        print(f"{module_path(token).name}: {len(module)} bytes")
+        sys.stdout.write(f"{module_path(token).name}: {len(module)} bytes\n")
 
 
 if __name__ == "__main__":

@@ -89,8 +89,9 @@ function installVenv(python) {
   }
   say(`installing ${wanted}`);
   process.env["DEBIAN_FRONTEND"] = "noninteractive";
-  const install = ["install", "--yes", "--no-install-recommends", wanted];
-  if (run("apt-get", ["update"]) !== 0 || run("apt-get", install) !== 0) {
+  const quiet = ["-qq", "-oDpkg::Use-Pty=0"];
+  const install = [...quiet, "install", "--yes", "--no-install-recommends", wanted];
+  if (run("apt-get", [...quiet, "update"]) !== 0 || run("apt-get", install) !== 0) {
     fail(`apt-get could not install ${wanted}, which ${python} needs to make a virtual environment`);
   }
 }

@@ -29,8 +29,9 @@ def is_debian() -> bool:
 def apt_install(packages: list[str]) -> bool:
     """Install packages as root, with fresh lists; False where apt-get fails (its own words went to the terminal)."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update", "--quiet"], ["install", "--quiet", "--yes", "--no-install-recommends", *packages]):
-        done = subprocess.run(["apt-get", *command], env=environment, stdin=subprocess.DEVNULL, check=False)
+    apt = ["apt-get", "-qq", "-oDpkg::Use-Pty=0"]
+    for command in ([*apt, "update"], [*apt, "install", "--yes", "--no-install-recommends", *packages]):
+        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False)
         if done.returncode != 0:
             return False
     return True

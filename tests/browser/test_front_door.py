@@ -24,7 +24,7 @@ def test_a_plain_synchronous_call_waits_for_the_gpu(pyodide_page: PyodideHost) -
 
 
 def test_without_a_waiting_entry_the_gpu_is_refused_in_words(pyodide_page: PyodideHost) -> None:
-    pyodide_page.run("import py_gemm as pg; await pg.request_device_async('webgpu')")
+    pyodide_page.run("import py_gemm as pg; await pg.request_device_async('webgpu'); None")
     with pytest.raises(PythonError, match=r"d = await pg\.matmul_async\(") as caught:
         pyodide_page.run_sync_entry(PRODUCT + "pg.matmul(a, b, device='webgpu')")
     assert caught.value.type == "SyncUnavailableError"
@@ -46,7 +46,7 @@ def test_without_a_waiting_entry_the_cpu_works(pyodide_page: PyodideHost) -> Non
 
 def test_a_chain_on_the_gpu_waits_once_at_its_end(pyodide_page: PyodideHost) -> None:
     """Nothing of the chain needs a waiting entry; only reading does."""
-    pyodide_page.run("import py_gemm as pg; gpu = await pg.request_device_async('webgpu')")
+    pyodide_page.run("import py_gemm as pg; gpu = await pg.request_device_async('webgpu'); None")
     code = """
 import numpy as np, py_gemm as pg
 step = pg.asarray(np.eye(17, dtype=np.float16) * 2, device="webgpu")
@@ -62,7 +62,7 @@ builtins.chained = value
 
 def test_no_adapter_says_so_and_goes_on_with_the_cpu(pyodide_no_adapter: PyodideHost) -> None:
     with pytest.raises(PythonError, match="adapter") as caught:
-        pyodide_no_adapter.run("import py_gemm as pg; await pg.request_device_async('webgpu')")
+        pyodide_no_adapter.run("import py_gemm as pg; await pg.request_device_async('webgpu'); None")
     assert caught.value.type == "UnsupportedError"
     assert pyodide_no_adapter.run(BIG + "[float(pg.matmul(a, a).max()), pg.last_run().device]") == [400.0, "cpu"]
     assert pyodide_no_adapter.run(BIG + "[float((await pg.matmul_async(a, a)).max()), pg.last_run().device]") == [400.0, "cpu"]

@@ -151,7 +151,8 @@ class GemmOperation:
             result = None
             raise
         finally:
-            for buffer in mine:
+            # Last in, first out: the next call of this shape finds each buffer in the same part, and so its bind groups.
+            for buffer in reversed(mine):
                 if buffer is not result or read_into is not None:
                     device.release_buffer(buffer)
         return (None if read_into is not None else result), pending

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tarfile
 import zipfile
 from email.parser import Parser
 from pathlib import Path
@@ -70,8 +69,7 @@ def test_wheel_asks_for_numpy_alone(wheel: Path) -> None:
 
 
 def test_source_archive_builds_the_same_wheel(source_archive: Path, wheel: Path, tmp_path: Path) -> None:
-    with tarfile.open(source_archive) as archive:
-        archive.extractall(tmp_path, filter="data")
+    subprocess.run(["tar", "xf", str(source_archive)], cwd=tmp_path, check=True)
     (folder,) = tmp_path.iterdir()
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path / "again")]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)

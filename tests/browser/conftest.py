@@ -6,6 +6,7 @@ A test fails when a page complains (console error, uncaught error, failed reques
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
-    return {**browser_type_launch_args, "executable_path": find_browser(), "args": [*BASE_ARGUMENTS, *WEBGPU_ARGUMENTS]}
+    # Variables that choose the Vulkan driver of native tests would hide the browser's own.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("VK_")}
+    return {
+        **browser_type_launch_args,
+        "executable_path": find_browser(),
+        "args": [*BASE_ARGUMENTS, *WEBGPU_ARGUMENTS],
+        "env": environment,
+    }
 
 
 @pytest.fixture(scope="session")

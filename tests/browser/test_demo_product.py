@@ -149,10 +149,15 @@ def test_error_map_is_drawn_where_the_error_lies(demo: DemoPage) -> None:
     expect(demo.page.locator("#error-facts")).to_contain_text("row 120, column 45")
     expect(demo.page.locator("#error-facts")).to_contain_text("29,999 of 30,000 elements")
     expect(demo.page.locator("#error-map")).to_have_attribute("aria-label", re.compile("lies at row 120, column 45"))
-    assert darkest_cell(demo.page) == (120 * 128 // 200, 45 * 128 // 150)
+    assert darkest_cell(demo.page) == (cell_of(120, 200), cell_of(45, 150))
     demo.page.get_by_text("The five largest errors").click()
     expect(demo.page.locator("#worst tr").first).to_contain_text("120")
     demo.page.get_by_text("The five largest errors").click()
+
+
+def cell_of(index: int, size: int) -> int:
+    """Which of the map's 128 cells along one side stands for this row or column of `size`."""
+    return sum(cell * size // 128 <= index for cell in range(128)) - 1
 
 
 def darkest_cell(page: Page) -> tuple[int, int]:

@@ -49,6 +49,7 @@ export class ConsolePanel {
    * @param {string} text
    */
   print(kind, text) {
+    this.log.tabIndex = 0;
     const last = this.log.lastElementChild;
     if (last instanceof HTMLElement && last.dataset["kind"] === kind && (kind === "out" || kind === "err")) {
       last.append(text);

@@ -19,12 +19,16 @@ export class OperandPanel {
    * @param {Engine} engine
    * @param {Sizes} sizes
    * @param {(panel: OperandPanel) => void} changed
+   * @param {() => void} settleSizes  called before the sizes are read: files decide first
    */
-  constructor(side, engine, sizes, changed) {
+  constructor(side, engine, sizes, changed, settleSizes) {
     this.side = side;
     this.engine = engine;
     this.sizes = sizes;
     this.changed = changed;
+    this.settleSizes = settleSizes;
+    /** Whether Python has yet to answer for what the inputs say. */
+    this.pending = false;
     /** @type {OperandAnswer | null} */
     this.summary = null;
     /** @type {File | null} */
@@ -91,6 +95,8 @@ export class OperandPanel {
       input.addEventListener("input", () => {
         clearTimeout(this.pause);
         if (!this.#fromFile) {
+          this.pending = true;
+          this.changed(this);
           this.pause = setTimeout(refresh, TYPING_PAUSE_MS);
         }
       });
@@ -138,9 +144,19 @@ export class OperandPanel {
     this.summary = null;
   }
 
+  /** Asks at once for what would be asked for when the typing pauses. */
+  hurry() {
+    if (this.pause) {
+      void this.refresh();
+    }
+  }
+
   /** Asks Python for the matrix that the inputs describe. */
   async refresh() {
     const turn = ++this.turn;
+    clearTimeout(this.pause);
+    this.pause = 0;
+    this.pending = true;
     this.summary = null;
     this.#tell({ own: "" });
     let request;
@@ -174,6 +190,7 @@ export class OperandPanel {
       const data = await this.file.arrayBuffer();
       return { verb: "read", args: [this.side, this.file.name, new Uint8Array(data), this.type.value], transfer: [data] };
     }
+    this.settleSizes();
     const seed = part(this.panel, "seed", HTMLInputElement);
     for (const [input, name] of /** @type {const} */ ([[this.sizes.rows, "rows"], [this.sizes.columns, "columns"], [seed, "seed"]])) {
       if (!input.checkValidity() || input.value === "") {
@@ -198,6 +215,7 @@ export class OperandPanel {
       return;
     }
     this.summary = null;
+    this.pending = false;
     setText(part(this.panel, "summary", HTMLElement), "");
     this.figure.classList.remove("drawn");
     this.#tell({ own: words });
@@ -213,15 +231,10 @@ export class OperandPanel {
       return;
     }
     this.summary = answer;
+    this.pending = false;
     const { rows, columns, type, lowest, highest } = answer;
     if (this.#fromFile) {
-      for (const [input, value] of /** @type {const} */ ([[this.sizes.rows, rows], [this.sizes.columns, columns]])) {
-        if (input.valueAsNumber !== value) {
-          input.value = String(value);
-          // The other operand, if generated, follows.
-          input.dispatchEvent(new Event("input"));
-        }
-      }
+      this.showSizes();
     }
     const between = lowest === undefined || highest === undefined ? "" : ` · ${number(lowest)} to ${number(highest)}`;
     const unfinite = answer.unfinite ? ` · ${count(answer.unfinite)} infinite or NaN` : "";
@@ -231,6 +244,17 @@ export class OperandPanel {
     this.canvas.setAttribute("aria-label", `Picture of ${this.side}: ${text}`);
     this.redraw();
     this.changed(this);
+  }
+
+  /** Writes the sizes of the file; the other operand, if generated, follows. */
+  showSizes() {
+    const { rows = 0, columns = 0 } = this.summary ?? {};
+    for (const [input, value] of /** @type {const} */ ([[this.sizes.rows, rows], [this.sizes.columns, columns]])) {
+      if (input.valueAsNumber !== value) {
+        input.value = String(value);
+        input.dispatchEvent(new Event("input"));
+      }
+    }
   }
 
   /**

@@ -17,9 +17,11 @@ const status = element("status", HTMLElement);
 const runButton = element("run", HTMLButtonElement);
 const stopButton = element("stop", HTMLButtonElement);
 const sizes = { m: field("size-m"), k: field("size-k"), n: field("size-n") };
-const a = new OperandPanel("A", engine, { rows: sizes.m, columns: sizes.k }, changed);
-const b = new OperandPanel("B", engine, { rows: sizes.k, columns: sizes.n }, changed);
+const a = new OperandPanel("A", engine, { rows: sizes.m, columns: sizes.k }, changed, settleSizes);
+const b = new OperandPanel("B", engine, { rows: sizes.k, columns: sizes.n }, changed, settleSizes);
 let ready = false;
+/** Whether "Multiply" was pressed while a matrix was still being made. */
+let wanted = false;
 /** What Python is busy with, if anything. */
 let busy = "";
 
@@ -31,8 +33,8 @@ function busyWith(what) {
 }
 
 function allow() {
-  const ok = ready && !busy && a.ok && b.ok && !mismatch();
-  runButton.disabled = !ok;
+  const usable = [a, b].every((panel) => panel.ok || panel.pending);
+  runButton.disabled = !(ready && !busy && usable && !mismatch());
   runButton.textContent = busy === "product" ? "Multiplying…" : "Multiply";
   pythonConsole.allow(ready && !busy);
 }
@@ -60,8 +62,29 @@ function changed(panel) {
   other.setPairError("");
   panel.setPairError(mismatch());
   allow();
-  if (ready && !busy && a.ok && b.ok && !mismatch()) {
-    setText(status, "Ready.");
+  announce();
+}
+
+/** Runs what was asked for before the matrices were there, or says how things stand. */
+function announce() {
+  if (!ready || busy) {
+    return;
+  }
+  const made = [a, b].every((panel) => panel.ok && !panel.pending);
+  if (made && !mismatch() && wanted) {
+    void run();
+  } else {
+    wanted &&= !runButton.disabled;
+    setText(status, made && !mismatch() ? "Ready." : wanted ? "Making the matrices…" : "");
+  }
+}
+
+/** Files say what sizes there are; a generated matrix takes them over. */
+function settleSizes() {
+  for (const panel of [a, b]) {
+    if (panel.fixesSizes) {
+      panel.showSizes();
+    }
   }
 }
 
@@ -75,7 +98,7 @@ function proportion() {
   }
 }
 
-/** A file fixes the sizes that are its own; a generated matrix takes them over. */
+/** Sizes that a file gives cannot be typed. */
 function lockSizes() {
   const byFile = [a, b].filter((panel) => panel.fixesSizes);
   const fixed = new Set(byFile.flatMap((panel) => [panel.sizes.rows, panel.sizes.columns]));
@@ -86,11 +109,23 @@ function lockSizes() {
 }
 
 /** @param {Event} event */
-async function run(event) {
+function submit(event) {
   event.preventDefault();
   if (runButton.disabled) {
     return;
   }
+  if (a.pending || b.pending) {
+    wanted = true;
+    setText(status, "Making the matrices…");
+    a.hurry();
+    b.hurry();
+  } else {
+    void run();
+  }
+}
+
+async function run() {
+  wanted = false;
   const chosen = new FormData(element("scheme", HTMLFormElement));
   setText(element("device-error", HTMLElement), "");
   setText(element("sizes-error", HTMLElement), "");
@@ -115,6 +150,8 @@ async function run(event) {
     setText(status, error instanceof Stopped ? "Stopped; Python starts anew." : `Python failed: ${String(error)}`);
   } finally {
     busyWith("");
+    a.hurry();
+    b.hurry();
   }
 }
 
@@ -170,9 +207,7 @@ function showReady(facts) {
     setText(notice, `No GPU here, so the product runs on the CPU with WebAssembly SIMD. (${facts.no_gpu})`);
   }
   allow();
-  if (a.ok && b.ok) {
-    setText(status, "Ready.");
-  }
+  announce();
 }
 
 /** @param {string} reason */
@@ -200,7 +235,7 @@ engine.on("check", (/** @type {Errors} */ errors) => readings.showErrors(errors,
 engine.on("began", (/** @type {string} */ code) => pythonConsole.began(code));
 engine.on("output", (/** @type {{ kind: string, text: string }} */ { kind, text }) => pythonConsole.print(kind, text));
 
-element("scheme", HTMLFormElement).addEventListener("submit", (event) => void run(event));
+element("scheme", HTMLFormElement).addEventListener("submit", submit);
 stopButton.addEventListener("click", stop);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   a.redraw();

@@ -10,15 +10,15 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
-import demo_matrices as matrices
-import demo_measure as measure
 import js
 import numpy as np
-from demo_console import Console
-from demo_matrices import Matrix, MatrixError
 from pyodide.ffi import to_js
 
+import demo_matrices as matrices
+import demo_measure as measure
 import py_gemm as pg
+from demo_console import Console
+from demo_matrices import Matrix, MatrixError
 
 Answer = dict[str, Any]
 # With "auto", NumPy is timed where its own few-row estimate stays below this.

@@ -124,19 +124,19 @@ DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, tuple[int, int], Any], A
 
 def generate(side: str, rows: int, columns: int, name: str, seed: int, distribution: str) -> Matrix:
     """A random matrix. A and B of one seed differ; one (side, sizes, seed, distribution) is the same matrix in every run."""
-    check_size(rows, columns)
+    check_size(side, rows, columns)
     random = np.random.default_rng([seed, ord(side)])
     dtype = np.float64 if name == "float64" else np.float32
     return convert(DISTRIBUTIONS[distribution](random, (rows, columns), dtype), name)
 
 
-def check_size(rows: int, columns: int) -> None:
-    """MatrixError where the page would not hold a matrix of this size."""
+def check_size(what: str, rows: int, columns: int) -> None:
+    """MatrixError where the page would not hold a matrix of this size; `what` says which it is."""
     if rows < 1 or columns < 1:
-        raise MatrixError(f"A matrix of {rows} × {columns} has no elements; each size must be at least 1.")
+        raise MatrixError(f"{what} is {rows} × {columns} and has no elements; each size must be at least 1.")
     if rows * columns > MOST_ELEMENTS:
         raise MatrixError(
-            f"{rows:,} × {columns:,} is {rows * columns:,} elements; this page holds at most {MOST_ELEMENTS:,} a matrix."
+            f"{what} is {rows:,} × {columns:,}, {rows * columns:,} elements; this page holds at most {MOST_ELEMENTS:,} a matrix."
         )
 
 
@@ -159,7 +159,7 @@ def read(name: str, data: bytes, wanted: str) -> Matrix:
     if values.ndim != 2:
         plural = "dimension" if values.ndim == 1 else "dimensions"
         raise MatrixError(f"{name} holds an array of {values.ndim} {plural}, shape {values.shape}; a matrix has 2.")
-    check_size(*values.shape)
+    check_size(name, *values.shape)
     return _typed(name, values, wanted)
 
 

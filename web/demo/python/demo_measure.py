@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from demo_matrices import Array, Matrix, round_to_bfloat16, widen_bfloat16
 from numpy.typing import NDArray
 
 import py_gemm as pg
+from demo_matrices import Array, Matrix, round_to_bfloat16, widen_bfloat16
 
 # One answer of a clock is trusted when it spans this much: browsers round the clock to 0.1 ms where the page is not isolated.
 SHORTEST_SAMPLE_S = 0.004

@@ -45,7 +45,7 @@ def install_browser() -> str:
         return found
     raise RuntimeError(
         f"no Chromium was found and none could be installed (tried: {'; '.join(tried)}).\n"
-        f"Install Chromium or Google Chrome, or set {VARIABLE} to the path of one."
+        f"Install Chromium (Debian: apt-get install chromium) or Google Chrome, or set {VARIABLE} to the path of one."
     )
 
 

@@ -21,13 +21,13 @@ from .families import Row
 class Geometry:
     """Bytes that each kind of packed block may take.
 
-    The defaults suit every machine with 32 KiB of L1 and 512 KiB of L2: a quarter of L2 for A, 1 MiB of L3 for B, and 4 MiB of
-    totals, which pass by once for each chain of 256 products and need no cache.
+    The defaults suit every machine with 32 KiB of L1 and 512 KiB of L2: a quarter of L2 for A, 1 MiB of L3 for B, and 4.5 MiB of
+    totals (1,024 x 1,024 float32 and a margin), which pass by once for each chain of 256 products and need no cache.
     """
 
     a_bytes: int = 128 << 10
     b_bytes: int = 1 << 20
-    totals_bytes: int = 4 << 20
+    totals_bytes: int = 9 << 19
 
 
 DEFAULT_GEOMETRY = Geometry()

@@ -59,6 +59,7 @@ INLINE v128_t activate_f32(uint32_t activation, v128_t x) {
     s = tanh_f32(wasm_f32x4_mul(wasm_f32x4_mul(x, F32(0.797884561f)), cubic));
   }
   v128_t gelu = wasm_f32x4_mul(wasm_f32x4_mul(x, F32(0.5f)), wasm_f32x4_add(s, F32(1.0f)));
+  gelu = wasm_v128_bitselect(x, gelu, wasm_f32x4_gt(x, F32(10.0f)));
   return wasm_v128_bitselect(F32(-0.0f), gelu, wasm_f32x4_lt(x, F32(-10.0f))); // -inf * 0 would be NaN
 }
 

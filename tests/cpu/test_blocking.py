@@ -1,0 +1,53 @@
+"""The cache model at its edges: blocks fit the geometry, are multiples of the tile, and regions do not overlap."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from py_gemm.cpu.blocking import DEFAULT_GEOMETRY, FIXED_BYTES, Geometry, block
+from py_gemm.cpu.families import ROWS
+from tests.cpu.support import row_named
+
+SIZES = st.integers(1, 5000)
+GEOMETRIES = st.builds(Geometry, st.integers(1, 1 << 18), st.integers(1, 1 << 21), st.integers(1, 1 << 23))
+
+
+@given(st.sampled_from(ROWS), SIZES, SIZES, st.integers(0, 5000), GEOMETRIES)
+def test_blocks_are_whole_tiles_and_regions_lie_apart(row: object, m: int, n: int, k: int, geometry: Geometry) -> None:
+    assert row in ROWS
+    chosen = next(each for each in ROWS if each is row)
+    size = chosen.accumulator.size
+    cut = block(chosen, m, n, k, geometry)
+    depth = min(cut.chain, k)
+    assert cut.block_rows % chosen.rows == cut.block_columns % chosen.columns == cut.total_rows % chosen.rows == 0
+    assert 0 < cut.block_rows <= cut.total_rows
+    assert cut.block_rows * depth * size <= max(geometry.a_bytes, chosen.rows * depth * size)
+    assert cut.block_columns * depth * size <= max(geometry.b_bytes, chosen.columns * depth * size)
+    assert cut.panel_a >= FIXED_BYTES
+    assert cut.panel_b >= cut.panel_a + cut.block_rows * depth * size
+    assert cut.totals >= cut.panel_b + cut.block_columns * depth * size
+    if k > cut.chain:
+        assert cut.scratch_bytes >= cut.totals + cut.total_rows * cut.block_columns * size
+    else:
+        assert cut.total_rows >= m, "one chain needs no totals, so all rows go in one sweep"
+    assert cut.panel_a % 64 == cut.panel_b % 64 == cut.totals % 64 == 0
+
+
+@given(st.sampled_from(ROWS), SIZES, SIZES, st.integers(1, 5000))
+def test_chain_depends_on_k_alone(row: object, m: int, n: int, k: int) -> None:
+    chosen = next(each for each in ROWS if each is row)
+    assert block(chosen, m, n, k).chain == block(chosen, 1, 1, k).chain == chosen.order.chain_length(k)
+
+
+@pytest.mark.parametrize("name", [row.name for row in ROWS])
+@pytest.mark.parametrize("size", [1, 64, 256, 257, 1024, 4096, 1 << 20])
+def test_scratch_is_bounded_whatever_the_size(name: str, size: int) -> None:
+    bound = FIXED_BYTES + 3 * 64 + DEFAULT_GEOMETRY.a_bytes + DEFAULT_GEOMETRY.b_bytes + DEFAULT_GEOMETRY.totals_bytes
+    assert block(row_named(name), size, size, size).scratch_bytes <= bound
+
+
+def test_default_blocks_of_a_large_square() -> None:
+    cut = block(row_named("gemm_f32_6x8_relaxed"), 1024, 1024, 1024)
+    assert (cut.chain, cut.block_rows, cut.block_columns, cut.total_rows) == (256, 114, 1024, 1026)

@@ -41,7 +41,8 @@ def assert_close(result: Array, expected: Array, bound: float) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
 def test_two_dropped_npy_files_give_the_product_numpy_gives(demo: DemoPage, dtype: type) -> None:
     random = np.random.default_rng(5)
-    a, b = random.standard_normal((37, 53)).astype(dtype), random.standard_normal((53, 29)).astype(dtype)
+    a: Array = random.standard_normal((37, 53)).astype(dtype)
+    b: Array = random.standard_normal((53, 29)).astype(dtype)
     demo.drop("A", "left.npy", npy(a))
     demo.drop("B", "right.npy", npy(np.asfortranarray(b)))
     name = np.dtype(dtype).name
@@ -82,6 +83,15 @@ def test_generated_matrices_of_each_type(demo: DemoPage, kind: str) -> None:
     assert_close(result, a.astype(np.float64) @ b.astype(np.float64), BOUNDS[kind])
     assert demo.largest_error() <= BOUNDS[kind]
     expect(demo.page.locator("#download-note")).to_have_text(re.compile("^Saved as float32" if kind == "bfloat16" else "^$"))
+
+
+def test_cosine_waves_are_orthogonal(demo: DemoPage) -> None:
+    for side in ("A", "B"):
+        demo.generate(side, "float32", "cosines", 3)
+    demo.set_sizes(20, 64, 24)
+    expect(demo.summary("B")).to_contain_text("64 × 24")
+    demo.multiply()
+    assert np.abs(demo.download() - 32 * np.eye(20, 24)).max() < 1e-4
 
 
 def test_mixed_types_are_promoted(demo: DemoPage) -> None:

@@ -74,4 +74,4 @@ def test_too_large_is_refused_before_it_is_made() -> None:
 def test_picture_is_a_sample_within_its_limit() -> None:
     matrix = demo_matrices.convert(np.arange(300 * 40.0).reshape(300, 40), "float64")
     picture = demo_matrices.picture(matrix)
-    assert (picture["height"], picture["width"]) == (128, 40)
+    assert (picture["height"], picture["width"]) == (256, 40)

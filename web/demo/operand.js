@@ -90,7 +90,12 @@ export class OperandPanel {
     }
     this.picker.addEventListener("change", () => this.#take(this.picker.files));
     this.type.addEventListener("change", refresh);
-    part(this.panel, "distribution", HTMLSelectElement).addEventListener("change", refresh);
+    const distribution = part(this.panel, "distribution", HTMLSelectElement);
+    distribution.addEventListener("change", () => {
+      const cosines = distribution.value === "cosines";
+      setText(part(this.panel, "seed-label", HTMLElement), cosines ? "First frequency" : "Seed");
+      refresh();
+    });
     for (const input of [part(this.panel, "seed", HTMLInputElement), this.sizes.rows, this.sizes.columns]) {
       input.addEventListener("input", () => {
         clearTimeout(this.pause);

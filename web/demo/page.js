@@ -143,7 +143,7 @@ async function run() {
     } else {
       readings.show(answer);
       const lane = answer.lanes.find((each) => each.lane === answer.chosen);
-      setText(status, `Done on the ${answer.chosen === "gpu" ? "GPU" : "CPU"}${lane?.seconds ? ` in ${duration(lane.seconds)}` : ""}. Readings below.`);
+      setText(status, `Done on the ${answer.chosen === "gpu" ? "GPU" : "CPU"}${lane?.seconds ? ` in ${duration(lane.seconds)}` : ""}.`);
     }
   } catch (error) {
     readings.fail();
@@ -204,7 +204,7 @@ function showReady(facts) {
     }
     const notice = element("notice", HTMLElement);
     notice.hidden = false;
-    setText(notice, `No GPU here, so the product runs on the CPU with WebAssembly SIMD. (${facts.no_gpu})`);
+    setText(notice, `No GPU here, so products run on the CPU, with WebAssembly SIMD. The reason: ${facts.no_gpu}.`);
   }
   allow();
   announce();

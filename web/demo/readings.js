@@ -16,9 +16,10 @@ export class Readings {
   constructor(engine) {
     this.engine = engine;
     this.section = element("readings", HTMLElement);
+    this.link = element("to-readings", HTMLAnchorElement);
     this.map = element("error-map", HTMLCanvasElement);
     this.figure = element("picture-d", HTMLElement);
-    this.figure.append(element("picture-template", HTMLTemplateElement).content.cloneNode(true));
+    this.figure.prepend(element("picture-template", HTMLTemplateElement).content.cloneNode(true));
     this.canvas = /** @type {HTMLCanvasElement} */ (this.figure.querySelector("canvas"));
     /** @type {Map<Lane["lane"], Lane>} */
     this.lanes = new Map();
@@ -35,6 +36,7 @@ export class Readings {
   /** Forgets the last run: its inputs are no longer what the page shows. */
   clear() {
     this.section.hidden = true;
+    this.link.hidden = true;
     this.section.classList.remove("complete");
     this.figure.classList.remove("drawn");
     this.picture = this.errors = null;
@@ -73,6 +75,7 @@ export class Readings {
     this.picture = answer.picture;
     this.figure.classList.add("drawn");
     this.section.classList.add("complete");
+    this.link.hidden = false;
     const text = `${count(rows)} × ${count(columns)} ${type}`;
     this.canvas.setAttribute("aria-label", `Picture of D: ${text}`);
     setText(element("result-summary", HTMLElement), `D is ${text}${note ? `. ${note}` : ""}`);

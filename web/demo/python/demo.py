@@ -113,7 +113,8 @@ class Session:
         chosen = device
         if device == "best":
             values = np.asarray(await pg.gemm_async(a.values, b.values, mode=mode, **measure.type_arguments(a, b)))
-            chosen = "cpu" if pg.last_run().device == "cpu" else "gpu"
+            report = pg.last_run()
+            chosen = "cpu" if report is None or report.device == "cpu" else "gpu"
             results[chosen] = Matrix(values, measure.result_type(a, b))
         if chosen not in results:
             return _plain({"error": lanes[chosen]["reason"], "at": "device", "lanes": list(lanes.values())})

@@ -66,7 +66,7 @@ def flops(a: Matrix, b: Matrix) -> float:
     return 2.0 * a.shape[0] * a.shape[1] * b.shape[1]
 
 
-def type_arguments(a: Matrix, b: Matrix) -> dict[str, str]:
+def type_arguments(a: Matrix, b: Matrix) -> dict[str, Any]:
     """The `dtype_a` and `dtype_b` that mark uint16 bits as bfloat16."""
     return {f"dtype_{name}": "bfloat16" for name, matrix in (("a", a), ("b", b)) if matrix.type == "bfloat16"}
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from py_gemm.dtypes import FLOAT32, FLOAT64, ElementType
-from py_gemm.errors import UnsupportedError
+from ..dtypes import FLOAT32, FLOAT64, ElementType
+from ..errors import UnsupportedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
-from py_gemm.configuration import knob
-from py_gemm.dtypes import FLOAT32
-from py_gemm.epilogue import Activation
-from py_gemm.errors import AliasError, ShapeError, UnsupportedError
-from py_gemm.problem import Layout, Problem, require_apart, require_in_buffer
-
+from ..configuration import knob
+from ..dtypes import FLOAT32
+from ..epilogue import Activation
+from ..errors import AliasError, ShapeError, UnsupportedError
+from ..problem import Layout, Problem, require_apart, require_in_buffer
 from .blocking import block
 from .engines import Bound, Engine, default_engine
 from .engines.host_memory import PinnedBuffer

@@ -11,13 +11,12 @@ import ctypes
 from importlib import import_module
 from typing import Any
 
-from py_gemm.assets import read_asset
-from py_gemm.cpu.arguments import ADDRESSES, DONE, pack_arguments
-from py_gemm.cpu.blocking import Blocking
-from py_gemm.cpu.families import EngineTraits, Row, module_asset
-from py_gemm.cpu.plan import Plan
-from py_gemm.errors import DeviceMemoryError, GemmError
-
+from ...assets import read_asset
+from ...errors import DeviceMemoryError, GemmError
+from ..arguments import ADDRESSES, DONE, pack_arguments
+from ..blocking import Blocking
+from ..families import EngineTraits, Row, module_asset
+from ..plan import Plan
 from . import Bound, Engine
 from .copying import CopyingEngine, Room
 from .host_memory import OwnedBlock

@@ -68,7 +68,7 @@ class DemoPage:
         """Has the page make a matrix."""
         panel = self.panel(side)
         panel.get_by_role("radio", name="Generate").check()
-        panel.get_by_label("Numbers").select_option(distribution)
+        panel.locator("[data-part=distribution]").select_option(distribution)
         panel.locator("[data-part=seed]").fill(str(seed))
         panel.get_by_label("Element type").select_option(kind)
 

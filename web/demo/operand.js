@@ -223,6 +223,8 @@ export class OperandPanel {
     this.pending = false;
     setText(part(this.panel, "summary", HTMLElement), "");
     this.figure.classList.remove("drawn");
+    this.canvas.width = this.canvas.height = 1;
+    this.canvas.setAttribute("aria-label", `Picture of ${this.side}: there is no matrix`);
     this.#tell({ own: words });
     this.changed(this);
   }

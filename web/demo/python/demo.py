@@ -133,7 +133,7 @@ class Session:
                 "mode": mode,
                 "lanes": list(lanes.values()),
                 "summary": result.summary(),
-                "picture": matrices.picture(result),
+                "picture": matrices.picture_of_extremes(result),
                 "corner": matrices.corner(result),
                 "errors": measure.describe(details[chosen], result, self._reference),
             }

@@ -266,6 +266,18 @@ def picture(matrix: Matrix, most: int = 256) -> dict[str, object]:
         return {"height": height, "width": width, "values": np.ascontiguousarray(sample, np.float32).ravel()}
 
 
+def picture_of_extremes(matrix: Matrix, most: int = 256) -> dict[str, object]:
+    """At most `most` x `most` cells for drawing, each the element of largest magnitude in it, so that no thin line is missed."""
+    rows, columns = matrix.shape
+    height, width = min(rows, most), min(columns, most)
+    tops, lefts = np.arange(height) * rows // height, np.arange(width) * columns // width
+    numbers = matrix.numbers()
+    with np.errstate(all="ignore"):
+        high, low = (reduce.reduceat(reduce.reduceat(numbers, tops, axis=0), lefts, axis=1) for reduce in (np.maximum, np.minimum))
+        values = np.where(np.abs(low) > np.abs(high), low, high).astype(np.float32)
+    return {"height": height, "width": width, "values": values.ravel()}
+
+
 def corner(matrix: Matrix, most: int = 6) -> dict[str, object]:
     """The upper left corner as text, each number with a few digits (no more than its type holds)."""
     rows, columns = (min(size, most) for size in matrix.shape)

@@ -153,6 +153,21 @@ def choose_family(
     return (preferred or runnable)[0]
 
 
+def require_available(traits: EngineTraits, family: str | None, token: str | None) -> None:
+    """The error of `choose_family` where what is forced can run for no type of accumulator at all."""
+    check_names(family, token)
+    named = [row.accumulator for row in ROWS if family in (None, *_names(row)) and token in (None, row.token)]
+    errors = []
+    for accumulator in dict.fromkeys(named or [FLOAT32]):
+        try:
+            choose_family(accumulator, traits, family=family, token=token)
+        except UnsupportedError as error:
+            errors.append(error)
+        else:
+            return
+    raise errors[0]
+
+
 def _names(row: Row) -> tuple[str, str, str]:
     return row.family, row.tile, row.name
 

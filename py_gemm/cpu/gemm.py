@@ -18,7 +18,7 @@ from ..problem import Layout, Problem, require_apart, require_in_buffer
 from .blocking import block
 from .engines import Bound, Engine, default_engine
 from .engines.host_memory import PinnedBuffer
-from .families import ROWS, EngineTraits, SummationOrder, check_names, choose_family
+from .families import EngineTraits, SummationOrder, check_names, choose_family, require_available
 from .plan import make_plan
 
 
@@ -78,8 +78,7 @@ class CpuGemm:
         check_names(family, token)
         self._family, self._token = family, token
         self.engine: Engine = engine or default_engine()
-        if token is not None or family is not None:
-            self._check_available()
+        require_available(self.engine.traits, family, token)
 
     @property
     def zero_copy(self) -> bool:
@@ -155,17 +154,6 @@ class CpuGemm:
             return self._token
         token: str | None = knob("token")
         return token
-
-    def _check_available(self) -> None:
-        """A forced name must be able to run for some type of accumulator."""
-        errors = []
-        for accumulator in dict.fromkeys(row.accumulator for row in ROWS):
-            try:
-                choose_family(accumulator, self.engine.traits, family=self._family, token=self._token)
-                return
-            except UnsupportedError as error:
-                errors.append(error)
-        raise errors[0]
 
     def _reason(self, traits: EngineTraits) -> str:
         if self._token is not None:

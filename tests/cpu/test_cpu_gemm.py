@@ -58,8 +58,12 @@ def test_forced_and_unavailable_is_an_error_at_once() -> None:
     assert CpuGemm(engine=engine).prepare(dense(1, 1, 1)).variant == "gemm_f32_4x8_simd128"
     with pytest.raises(UnsupportedError, match=r"gemm_f32_6x8_relaxed cannot run: this engine \(wasmtime\) lacks relaxed SIMD"):
         CpuGemm(family="gemm_f32_6x8_relaxed", engine=engine)
+    with pytest.raises(UnsupportedError, match=r"gemm_f64_4x4_relaxed cannot run: .* lacks relaxed SIMD"):
+        CpuGemm(family="gemm_f64_4x4_relaxed", engine=engine)
     with pytest.raises(UnsupportedError, match="lacks relaxed SIMD"):
         CpuGemm(token="relaxed", engine=engine)
+    with pytest.raises(UnsupportedError, match="no kernel of family 'gemm_f32_6x8' has the token 'simd128'"):
+        CpuGemm(family="gemm_f32_6x8", token="simd128")
     with pytest.raises(ValueError, match="unknown kernel family 'fast'; known: gemm_f32"):
         CpuGemm(family="fast")
 

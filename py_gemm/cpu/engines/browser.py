@@ -123,8 +123,12 @@ class BrowserEngine:
 
         return call
 
-    def _grow_scratch(self, name: str, nbytes: int) -> OwnedBlock:
+    def forget_scratch(self) -> None:
+        """Give the scratch memory back to the interpreter; the next call asks for it again."""
         self._scratch = None
+
+    def _grow_scratch(self, name: str, nbytes: int) -> OwnedBlock:
+        self.forget_scratch()
         try:
             scratch = OwnedBlock(nbytes)
         except MemoryError as error:

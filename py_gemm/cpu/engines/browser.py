@@ -83,7 +83,7 @@ class BrowserEngine:
     def info(self) -> dict[str, str]:
         how = "through Pyodide's dynamic linker" if self._memory is None else "as the import env.memory"
         return {
-            "engine": f"WebAssembly of this JavaScript engine, Pyodide {self._pyodide.version}",
+            "engine": f"Pyodide {self._pyodide.version}",
             "memory": f"operands are read in place: the kernels run on the interpreter's memory, {how}",
         }
 
@@ -155,7 +155,7 @@ class BrowserCopyingEngine(CopyingEngine):
     @property
     def info(self) -> dict[str, str]:
         return {
-            "engine": f"WebAssembly of this JavaScript engine, Pyodide {self._pyodide.version}",
+            "engine": f"Pyodide {self._pyodide.version}",
             "memory": f"operands are copied into a memory of its own: {self._reason}",
         }
 

@@ -184,7 +184,7 @@ def test_a_policy_that_forbids_the_bridge_is_answered_with_two_lines(
         host.run(code)
     text = str(caught.value)
     assert caught.value.type == "UnsupportedError"
-    assert 'import * as bridge from "./py_gemm/web/bridge.js";' in text
+    assert 'import * as bridge from "./bridge.js";' in text
     assert 'pyodide.registerJsModule("py_gemm_bridge", bridge);' in text
     host.page.close()
 

@@ -307,3 +307,15 @@ def test_a_device_lost_behind_our_back(doomed: Any) -> None:
     with pytest.raises(DeviceLostError, match="is lost"):
         planned.start(x, x, read_into=np.empty((8, 8), "f4"))
     assert doomed.lost is not None
+
+
+def test_memory_from_before_a_shortage_is_not_used_again(device: Any) -> None:
+    """A browser reports a shortage after it has handed out dead buffers: those in somebody's hands must not reach the pool."""
+    before = device.create_buffer(3000)
+    number = before.number
+    device.distrust_memory()
+    device.release_buffer(before)
+    assert device._pool.free_bytes == 0
+    assert device.create_buffer(3000).number != number
+    a = np.ones((4, 4), "f4")
+    assert np.array_equal(tools.product(device, a, a), np.full((4, 4), 4.0))

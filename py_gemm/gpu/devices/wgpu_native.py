@@ -316,7 +316,7 @@ class WgpuDevice(Device):
         try:
             yield
         except wgpu.GPUOutOfMemoryError as error:
-            self.empty_pool()
+            self.distrust_memory()
             raise DeviceMemoryError(str(error)) from error
         except (wgpu.GPUError, wgpu.GPUPipelineError) as error:
             # wgpu-native reports a lost device as a fault of validation.

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import demo_matrices
-from tests.browser.demo_page import Array, DemoPage, npy
+from tests.browser.demo_page import RUN_MS, Array, DemoPage, npy
 from tests.browser.harness import Addresses, Complaints
 
 TYPES = ["float32", "float16", "bfloat16", "float64"]
@@ -186,6 +186,17 @@ def test_pointing_at_the_map_tells_place_and_error(demo: DemoPage) -> None:
     demo.multiply()
     demo.page.locator("#error-map").hover(position={"x": 3, "y": 3})
     expect(demo.page.locator("#map-readout")).to_have_text(re.compile("^row 0, column 0: "))
+
+
+def test_a_run_can_be_stopped(demo: DemoPage) -> None:
+    """A product that SwiftShader computes for seconds; the run ends between two of them."""
+    demo.generate_both(768, 512, 512)
+    demo.wait().run_button.click()
+    expect(demo.status).to_have_text(re.compile("^Timing"))
+    demo.page.get_by_role("button", name="Stop").click()
+    expect(demo.status).to_have_text("Stopped.", timeout=RUN_MS)
+    demo.generate_both(8, 8, 8)
+    demo.multiply()
 
 
 def test_a_large_product_is_checked_in_part_and_numpy_left_out(no_adapter_page: Page, site: Addresses) -> None:

@@ -88,6 +88,10 @@ export class OperandPanel {
     for (const input of this.sources) {
       input.addEventListener("change", () => this.#chooseSource());
     }
+    // The same file, changed meanwhile, can be chosen again.
+    this.picker.addEventListener("click", () => {
+      this.picker.value = "";
+    });
     this.picker.addEventListener("change", () => this.#take(this.picker.files));
     this.type.addEventListener("change", refresh);
     const distribution = part(this.panel, "distribution", HTMLSelectElement);

@@ -44,9 +44,8 @@ const SLOT_BYTES = 256;
 const ARENA_SLOTS = 256;
 const BIND_GROUPS = 64;
 const STAGING_BYTES = 64 * 2 ** 20;
-const SCOPES = /** @type {const} */ (["validation", "out-of-memory", "internal"]);
-// What is reported where one cause shows in several scopes.
-const GRAVEST = /** @type {const} */ (["out-of-memory", "internal", "validation"]);
+// Closed in the other order: what is reported first where one cause shows in several.
+const SCOPES = /** @type {const} */ (["validation", "internal", "out-of-memory"]);
 const RAISED_LIMITS = /** @type {const} */ ([
   "maxStorageBufferBindingSize",
   "maxBufferSize",
@@ -179,15 +178,12 @@ export class Bridge {
     return buffer;
   }
 
-  /** Forget a buffer and the bind groups that hold it. @param {number} number @param {boolean} destroy  and free its memory */
-  dropBuffer(number, destroy) {
-    const buffer = this.#buffers.get(number);
+  /** Free a buffer, and forget the bind groups that hold it. @param {number} number */
+  destroyBuffer(number) {
+    this.#buffers.get(number)?.destroy();
     this.#buffers.delete(number);
     for (const { groups } of this.#shaders) {
       [...groups.keys()].filter((key) => key.split(" ").includes(String(number), 1)).forEach((key) => groups.delete(key));
-    }
-    if (destroy) {
-      buffer?.destroy();
     }
   }
 
@@ -316,14 +312,13 @@ export class Bridge {
     } catch (error) {
       throw error instanceof GpuError ? error : new GpuError("validation", textOf(error));
     } finally {
-      /** @type {Map<string, Promise<GPUError | null>>} */
-      const scopes = new Map([...SCOPES].reverse().map((scope) => [scope, this.device.popErrorScope()]));
+      const closed = [...SCOPES].reverse().map(async (kind) => {
+        const error = await this.device.popErrorScope();
+        return error && { kind, message: error.message };
+      });
       /** @type {Promise<Fault | null>} */
-      const outcome = Promise.all(GRAVEST.map((scope) => scopes.get(scope))).then(
-        (errors) => {
-          const index = errors.findIndex(Boolean);
-          return index < 0 ? null : { kind: /** @type {Fault["kind"]} */ (GRAVEST[index]), message: errors[index]?.message ?? "" };
-        },
+      const outcome = Promise.all(closed).then(
+        (faults) => faults.find(Boolean) ?? null,
         (error) => ({ kind: "lost", message: this.lost ?? textOf(error) }),
       );
       this.#unreported.add(outcome);

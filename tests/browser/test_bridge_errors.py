@@ -89,7 +89,7 @@ from py_gemm.errors import DeviceMemoryError
 undo = run_js('''(device) => {
     const original = device.popErrorScope.bind(device);
     let count = 0;
-    device.popErrorScope = () => original().then((fault) => (count++ === 1 ? new GPUOutOfMemoryError("no room for that") : fault));
+    device.popErrorScope = () => original().then((fault) => (count++ === 0 ? new GPUOutOfMemoryError("no room for that") : fault));
     return () => { delete device.popErrorScope; };
 }''')(device.handle)
 try:

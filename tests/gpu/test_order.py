@@ -90,7 +90,7 @@ def test_the_probe_notices_other_bits(device: Any) -> None:
     before = device.capabilities
     try:
         started = probe.Probe(device)
-        for pending in started.pendings:
+        for pending in started.start():
             pending.wait()
         started._ordered[0] ^= 1
         started._special[0:4] = bytes(4)

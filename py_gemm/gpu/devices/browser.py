@@ -176,7 +176,7 @@ class BrowserDevice(Device):
         return self._bridge.buffer(allocation.number)
 
     def _destroy(self, allocation: Allocation) -> None:
-        self._bridge.dropBuffer(allocation.number, True)
+        self._bridge.destroyBuffer(allocation.number)
 
     def _upload(self, buffer: Buffer, data: Any, offset: int) -> None:
         self._call(self._js_execute, f'{{"u":[[{buffer.number},{offset}]],"d":[],"r":[]}}', *_proxies([data]))

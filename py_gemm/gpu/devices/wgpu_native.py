@@ -22,7 +22,7 @@ from ..shaders import ShaderKey, assemble
 # A slot holds any kernel's uniform block and is the alignment that WebGPU guarantees for dynamic offsets.
 SLOT_BYTES = 256
 ARENA_SLOTS = 256
-# Bind groups kept for each pipeline (gpu-kernel users cycle through few triples of buffers).
+# Bind groups kept for each pipeline, the least recently used dropped first; `Gemm.encode` promises as many triples of buffers.
 BIND_GROUPS = 64
 # Unused read-back memory that is kept.
 STAGING_BYTES = 64 << 20

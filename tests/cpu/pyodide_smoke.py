@@ -37,6 +37,7 @@ def check() -> dict[str, Any]:
     for each in (gemm, copying):
         ran += [check_rows(each), check_halves(each), check_epilogue(each), check_batch_and_strides(each)]
     check_errors(gemm)
+    check_fallback()
     check_growth(gemm)
     check_exhaustion(gemm)
     return {"info": gemm.info, "relaxed_simd": found.relaxed_simd, "token": found.token, "ran": ran[0]}
@@ -176,6 +177,19 @@ def check_errors(gemm: CpuGemm) -> None:
         expect("d shares memory with a", error)
     else:
         raise AssertionError("no AliasError")
+
+
+def check_fallback() -> None:
+    """A Pyodide that hides its memory, or whose linker fails, still multiplies: with copies, and `info` says why."""
+    for hidden, words in ((None, "Pyodide hides its memory and its linker"), ("linker", "could not be put on Pyodide's memory")):
+        pyodide = browser.Pyodide()
+        pyodide.emscripten = pyodide.js.Object.new()
+        if hidden:
+            pyodide.emscripten.loadWebAssemblyModule = pyodide.js.JSON.parse  # no JSON: it throws
+        engine = browser.make_browser_engine(pyodide)
+        assert isinstance(engine, browser.BrowserCopyingEngine)
+        assert words in engine.info["memory"], engine.info
+        check_rows(CpuGemm(engine=engine))
 
 
 def check_growth(gemm: CpuGemm) -> None:

@@ -28,9 +28,9 @@ _PAGE = 1 << 16
 KEEP_SCRATCH_BYTES = 8 << 20
 
 
-def make_browser_engine() -> Engine:
+def make_browser_engine(pyodide: Pyodide | None = None) -> Engine:
     """The engine on the interpreter's memory; where that memory cannot be reached, the one that copies."""
-    pyodide = Pyodide()
+    pyodide = pyodide or Pyodide()
     memory = find_memory(pyodide.emscripten, pyodide.js)
     if memory is None and not has_linker(pyodide.emscripten):
         return BrowserCopyingEngine(pyodide, "Pyodide hides its memory and its linker")

@@ -3,7 +3,7 @@
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
-const [folder, root] = process.argv.slice(2);
+const [folder = "", root = ""] = process.argv.slice(2);
 const { loadPyodide } = await import(pathToFileURL(join(folder, "pyodide.mjs")).href);
 const pyodide = await loadPyodide({ indexURL: `${folder}/` });
 pyodide.FS.mkdir("/checkout");

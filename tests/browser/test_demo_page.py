@@ -59,6 +59,8 @@ def demo(browser: Browser, site: Addresses, complaints: Complaints) -> Iterator[
     demo = DemoPage(context.new_page(), site.url).wait()
     demo.generate_both(20, 30, 10)
     demo.multiply()
+    for summary in demo.page.locator("summary").all():
+        summary.click()
     yield demo
     context.close()
 

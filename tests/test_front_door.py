@@ -515,3 +515,18 @@ def test_the_lower_floors_need_no_numpy() -> None:
         "import sys; sys.modules['numpy'] = None; import py_gemm.cpu.gemm, py_gemm.gpu.gemm, py_gemm.gpu.operation, py_gemm.problem"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
+
+
+def test_threads_share_a_device(device: Any) -> None:
+    """Small integers, so that every wrong buffer, parameter or binding shows."""
+
+    def work(seed: int) -> int:
+        source, wrong = np.random.default_rng(seed), 0
+        for _ in range(60):
+            m, n, k = source.integers(1, 100, 3)
+            a, b = source.integers(-3, 4, (m, k)).astype(np.float32), source.integers(-3, 4, (k, n)).astype(np.float32)
+            wrong += not np.array_equal(pg.matmul(a, b, device=device), a @ b)
+        return wrong
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(work, range(4))) == 0

@@ -94,6 +94,12 @@ class GemmOperation:
         stride; its layout's offset counts. Returns (None, pending) with `read_into`, else (the result's buffer, pending): dense
         [batch..., m, n] of the result's type, ready for the next operation without waiting.
         """
+        with self.device.lock:
+            return self._start(a, b, c, bias, read_into)
+
+    def _start(
+        self, a: Operand, b: Operand, c: Operand | None, bias: Operand | None, read_into: Any
+    ) -> tuple[Buffer | None, Pending]:
         problem, device = self.problem, self.device
         adds = problem.c is not None and problem.beta != 0.0
         self._check("a", a, problem.a)

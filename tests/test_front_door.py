@@ -522,8 +522,8 @@ def test_threads_share_a_device(device: Any) -> None:
 
     def work(seed: int) -> int:
         source, wrong = np.random.default_rng(seed), 0
-        for _ in range(60):
-            m, n, k = source.integers(1, 100, 3)
+        for _ in range(200):
+            m, n, k = source.integers(1, 150, 3)
             a, b = source.integers(-3, 4, (m, k)).astype(np.float32), source.integers(-3, 4, (k, n)).astype(np.float32)
             wrong += not np.array_equal(pg.matmul(a, b, device=device), a @ b)
         return wrong

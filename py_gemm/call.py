@@ -76,7 +76,7 @@ class PreparedCall:
     activation: Activation
     transpose_a: bool
     transpose_b: bool
-    deterministic: bool
+    mode: str
     has_bias: bool
     on_device: bool
     drops_a: bool
@@ -194,7 +194,7 @@ class PreparedCall:
             self.type_c,
             self.result_type,
         )
-        call = device.gemm.prepare(problem, activation=self.activation, has_bias=self.has_bias, deterministic=self.deterministic)
+        call = device.gemm.prepare(problem, activation=self.activation, has_bias=self.has_bias, deterministic=self.mode == "deterministic", exact=self.mode == "exact")
         return call, copies
 
     # -- the GPU road ----------------------------------------------------------------------------------------------------
@@ -280,8 +280,7 @@ class PreparedCall:
                 _dense_strides(self.result_shape), (shape_a, shape_b, shape_c),
                 FLOAT32 if self.type_c is FLOAT64 else self.type_c, device_type,
             )  # fmt: skip
-            mode = "deterministic" if self.deterministic else "fast"
-            operation = GemmOperation(device, problem, activation=self.activation, has_bias=self.has_bias, mode=mode)
+            operation = GemmOperation(device, problem, activation=self.activation, has_bias=self.has_bias, mode=self.mode)
             self._gpu.clear()
             found = self._gpu[device] = (operation, problem)
         operation, problem = found

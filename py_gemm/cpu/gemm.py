@@ -11,15 +11,15 @@ from math import gcd
 from typing import Any
 
 from py_gemm.configuration import knob
-from py_gemm.dtypes import FLOAT32
-from py_gemm.epilogue import Activation
+from py_gemm.dtypes import FLOAT32, FLOAT64
+from py_gemm.epilogue import Activation, require_exact_activation
 from py_gemm.errors import AliasError, ShapeError, UnsupportedError
 from py_gemm.problem import Layout, Problem, require_apart, require_in_buffer
 
 from .blocking import block
 from .engines import Bound, Engine, default_engine
 from .engines.host_memory import PinnedBuffer
-from .families import ROWS, EngineTraits, SummationOrder, check_names, choose_family
+from .families import EXACT_ROWS, ROWS, EngineTraits, SummationOrder, check_names, choose_family
 from .plan import make_plan
 
 
@@ -42,7 +42,7 @@ class CpuCapabilities:
 class CpuCall:
     """A product of which everything is decided but the addresses. May be used again and again.
 
-    variant: the name of the row that runs, such as "gemm_f32_6x8_relaxed". order: how it sums.
+    variant: the name of the row that runs, such as "gemm_f32_6x8_relaxed". order: how it sums; None: exactly.
     """
 
     __slots__ = ("_bound", "order", "swapped", "variant")
@@ -101,23 +101,38 @@ class CpuGemm:
         return dict(self.engine.info)
 
     def prepare(
-        self, problem: Problem, *, activation: Activation = Activation.NONE, has_bias: bool = False, deterministic: bool = False
+        self,
+        problem: Problem,
+        *,
+        activation: Activation = Activation.NONE,
+        has_bias: bool = False,
+        deterministic: bool = False,
+        exact: bool = False,
     ) -> CpuCall:
         """Decide everything about a product. Offsets of the layouts play no part; the addresses of the call include them.
 
-        deterministic: the kernel whose sums are the same on every machine. ShapeError for sizes or strides that 32-bit addresses
+        deterministic: the kernel whose sums are the same on every machine. exact: the exact value of the expression (relu applied to
+        it), rounded once; a gelu is an UnsupportedError, for its value can be given correctly rounded by no known bound. ShapeError for sizes or strides that 32-bit addresses
         cannot express, AliasError for a D that names an element twice, UnsupportedError for a forced row that cannot run.
         """
         _check_sizes(problem)
         require_apart("CpuGemm", problem)
+        if exact:
+            require_exact_activation("CpuGemm", activation)
         row = choose_family(
-            problem.accumulator, self.engine.traits, family=self._family, token=self._token_in_force(), deterministic=deterministic
+            FLOAT64 if exact else problem.accumulator,
+            self.engine.traits,
+            family=self._family,
+            token=self._token_in_force(),
+            deterministic=deterministic,
+            table=EXACT_ROWS if exact else ROWS,
         )
+        order = None if exact else row.order
         if problem.is_empty:
-            return CpuCall(row.name, row.order, None, False)
+            return CpuCall(row.name, order, None, False)
         plan = make_plan(problem, activation, has_bias)
         bound = self.engine.bind(row, plan, block(row, plan.m, plan.n, plan.k))
-        return CpuCall(row.name, row.order, bound, plan.swapped)
+        return CpuCall(row.name, order, bound, plan.swapped)
 
     def run(
         self, problem: Problem, a: Any, b: Any, c: Any, d: Any, *, bias: Any = None, activation: str | Activation | None = None
@@ -160,9 +175,10 @@ class CpuGemm:
     def _check_available(self) -> None:
         """A forced name must be able to run for some type of accumulator."""
         errors = []
-        for accumulator in dict.fromkeys(row.accumulator for row in ROWS):
+        tables = [(accumulator, ROWS) for accumulator in dict.fromkeys(row.accumulator for row in ROWS)]
+        for accumulator, table in (*tables, (FLOAT64, EXACT_ROWS)):
             try:
-                choose_family(accumulator, self.engine.traits, family=self._family, token=self._token)
+                choose_family(accumulator, self.engine.traits, family=self._family, token=self._token, table=table)
                 return
             except UnsupportedError as error:
                 errors.append(error)

@@ -26,12 +26,13 @@ INLINE int32_t signed_significand(uint32_t bits, uint32_t *position) {
   return (int32_t)bits < 0 ? -value : value;
 }
 
-INLINE void add_products_single(const Arguments *arguments, address a, address b, address digits) {
+INLINE void add_products_single(const uint32_t type_a, const uint32_t type_b, const Arguments *arguments, address a, address b,
+                                address digits) {
   uint32_t until_carry = SINGLE_CARRY_EVERY;
   for (uint32_t step = 0; step < arguments->k; step++) {
     uint32_t at_a, at_b;
-    const int64_t left = signed_significand(load_float_bits(arguments->type_a, a), &at_a);
-    const int64_t right = signed_significand(load_float_bits(arguments->type_b, b), &at_b);
+    const int64_t left = signed_significand(load_float_bits(type_a, a), &at_a);
+    const int64_t right = signed_significand(load_float_bits(type_b, b), &at_b);
     // Units: 2^(at - 150) each; digit 0 begins at 2^-304.
     fixed_add(digits, left * right, at_a + at_b + 4);
     a += arguments->depth_a;
@@ -43,11 +44,12 @@ INLINE void add_products_single(const Arguments *arguments, address a, address b
   }
 }
 
-INLINE void add_products_double(const Arguments *arguments, address a, address b, address digits) {
+INLINE void add_products_double(const uint32_t type_a, const uint32_t type_b, const Arguments *arguments, address a, address b,
+                                address digits) {
   uint32_t until_carry = DOUBLE_CARRY_EVERY;
   const uint64_t low = ((uint64_t)1 << 27) - 1;
   for (uint32_t step = 0; step < arguments->k; step++) {
-    const double x = load_double(arguments->type_a, a), y = load_double(arguments->type_b, b);
+    const double x = load_double(type_a, a), y = load_double(type_b, b);
     if (is_finite(x) && is_finite(y)) {
       const Parts left = parts_of(x), right = parts_of(y);
       const int64_t sign = left.negative == right.negative ? 1 : -1;
@@ -74,10 +76,19 @@ INLINE uint32_t sum_digits(const Arguments *arguments) { return has_double(argum
 static __attribute__((noinline)) void sum_products(const Arguments *arguments, address a, address b, address digits) {
   const uint32_t count = sum_digits(arguments);
   for (uint32_t index = 0; index < count; index++) loose(digits)[index] = 0;
-  if (has_double(arguments)) {
-    add_products_double(arguments, a, b, digits);
+  const uint32_t type = arguments->type_a == arguments->type_b ? arguments->type_a : ~0u;
+  if (type == FLOAT32) {
+    add_products_single(FLOAT32, FLOAT32, arguments, a, b, digits);
+  } else if (type == FLOAT16) {
+    add_products_single(FLOAT16, FLOAT16, arguments, a, b, digits);
+  } else if (type == BFLOAT16) {
+    add_products_single(BFLOAT16, BFLOAT16, arguments, a, b, digits);
+  } else if (type == FLOAT64) {
+    add_products_double(FLOAT64, FLOAT64, arguments, a, b, digits);
+  } else if (has_double(arguments)) {
+    add_products_double(arguments->type_a, arguments->type_b, arguments, a, b, digits);
   } else {
-    add_products_single(arguments, a, b, digits);
+    add_products_single(arguments->type_a, arguments->type_b, arguments, a, b, digits);
   }
   carry_in_place(32, digits, 8, count);
 }

@@ -8,8 +8,8 @@ The interface. An engine is a function of the right operand that returns a funct
 no overflow, no order. Formats of a and b may differ; both are floats, or both are integers. All engines give the same numbers.
 
 The superaccumulator (superaccumulator.py) is met through `dot_products(a, b, format_name) -> (limbs, exponent)`: a [m, k] and
-b [k, n] float64 arrays whose values are of the named float format; limbs int64 or uint32 [m, n, L], 32 bits apart, least
-significant first, in two's complement (the top limb carries the sign); exponent: that of the lowest bit.
+b [k, n] elements of the named float format (bfloat16: its bits); limbs uint32 [m, n, L], least significant first, in two's
+complement; exponent: that of the lowest bit.
 
 Engines do not see infinities, NaNs, alpha, beta or C; special.py and products.py deal with those.
 """
@@ -25,8 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UnsupportedError
+from .codes import encode
 from .fixedpoint import FixedPoint, Integers, Sums
-from .formats import FLOAT64, Format, promote
+from .formats import FLOAT16, Format, promote
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ def start_fsum(b: Matrix) -> Multiply:
     """math.fsum (Shewchuk's exact partial sums, rounded once), asked again for what it left over until nothing is left.
 
     The terms are exact in float64: products of two floats of up to 26 bits as they are; wider ones are first cut into halves of
-    26 and 27 bits, four products a pair. Rows and columns are scaled by powers of two to below 1, so nothing overflows;
+    26 bits, four products a pair. Rows and columns are scaled by powers of two to below 1, so nothing overflows;
     UnsupportedError where a product could then underflow (rows that span more than 2**460).
     """
     columns = [_scaled_halves(matrix.T, b.form) for matrix in b.values]
@@ -183,7 +184,8 @@ def _scaled_halves(rows: NDArray[np.float64], form: Format) -> tuple[NDArray[np.
         raise UnsupportedError("the engine fsum takes rows and columns that span at most 2**460; use rational or superaccumulator")
     if form.significand_bits <= 26:
         return scaled[None], exponent
-    high = (scaled.view(np.int64) & ~np.int64((1 << 27) - 1)).view(np.float64)  # 26 bits stay
+    shifted = scaled * float((1 << 27) + 1)  # Veltkamp's splitting: the rounding of `high` leaves 26 bits and a sign for the rest
+    high = shifted - (shifted - scaled)
     return np.stack([high, scaled - high]), exponent
 
 
@@ -209,17 +211,18 @@ def start_superaccumulator(b: Matrix) -> Multiply:
     from .superaccumulator import dot_products
 
     def multiply(a: Matrix) -> FixedPoint:
-        name = promote(a.form, b.form).name if a.form.size + b.form.size > 2 or a.form is b.form else "float16"
-        found = [dot_products(left, right, name) for left, right in zip(a.values, b.values, strict=True)]
+        form = promote(a.form, b.form)
+        form = form if form.size > 1 else FLOAT16  # which has every value of the 8-bit formats
+        found = [
+            dot_products(encode(left, form), encode(right, form), form.name) for left, right in zip(a.values, b.values, strict=True)
+        ]
         limbs = np.stack([_signed(each) for each, _ in found])
         return FixedPoint(np.ascontiguousarray(np.moveaxis(limbs, -1, 0)), 32, np.full((1, 1, 1), found[0][1], np.int64))
 
     return multiply
 
 
-def _signed(limbs: NDArray[Any]) -> NDArray[np.int64]:
-    if limbs.dtype != np.uint32:
-        return limbs.astype(np.int64, copy=False)
+def _signed(limbs: NDArray[np.uint32]) -> NDArray[np.int64]:
     found = limbs.astype(np.int64)
     found[..., -1] = limbs[..., -1].astype(np.int32)
     return found
@@ -241,5 +244,3 @@ ENGINES: dict[str, Engine] = {
         Engine("superaccumulator", start_superaccumulator, False),
     )
 }
-
-__all__ = ["ENGINES", "FLOAT64", "Engine", "Matrix", "Multiply", "Start", "Traits", "choose_engine", "find_engine"]

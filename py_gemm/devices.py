@@ -6,6 +6,7 @@ A device that was found is kept and shared; one that was lost is forgotten, so t
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Coroutine
 from typing import Any
 
@@ -38,7 +39,7 @@ class CpuDevice:
     @property
     def adapter(self) -> str:
         """One line for people."""
-        return f"WebAssembly SIMD in {self.info.get('engine', 'this engine')}"
+        return f"WebAssembly SIMD ({self.info['engine']})"
 
     @property
     def limits(self) -> dict[str, int]:
@@ -133,13 +134,16 @@ async def _ask(kind: str) -> Any:
             raise UnsupportedError("request_device: 'webgpu' is the GPU of a browser's page; outside the browser it is 'wgpu'")
         if kind == "webgpu":
             from .gpu.devices.browser import request_browser_device
+            from .gpu.probe import probe_async
 
             device: Any = await request_browser_device()
+            await probe_async(device)
         else:
             device = _ask_native(kind)
     except UnsupportedError as error:
         _refused[kind] = error
         raise
+    _report_liberties(device)
     _devices[kind] = device
     return device
 
@@ -148,8 +152,20 @@ def _ask_native(kind: str) -> Any:
     if IN_BROWSER:
         raise UnsupportedError(f"request_device: {kind!r} is for Python outside the browser; in a page the GPU is 'webgpu'")
     from .gpu.devices.wgpu_native import request_native_device
+    from .gpu.probe import probe
 
-    return request_native_device(kind)
+    device = request_native_device(kind)
+    probe(device)
+    return device
+
+
+def _report_liberties(device: Any) -> None:
+    """Say what a driver does that WGSL allows and NumPy's users do not expect (the verdicts of gpu/probe.py)."""
+    if device.capabilities.nan_inf is False:
+        warnings.warn(f"{device.adapter} drops NaN or infinity on the way through a product", RuntimeWarning, stacklevel=4)
+    if device.capabilities.order_kept is False:
+        message = f"{device.adapter} flushes subnormals or reorders sums: its results differ from other devices' in the last bits"
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 def _ask_and_wait(kind: str) -> Any:

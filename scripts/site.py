@@ -48,6 +48,7 @@ class Site:
 def site(wheel: Path, pyodide: Path) -> Site:
     """The whole site, with this wheel and the Pyodide in this folder. FileNotFoundError names what is missing."""
     demo = tree(ROOT / "web" / "demo")
+    demo.pop("screenshot.png", None)  # the README's picture of the page
     ours = library_files(wheel, pyodide)
     twice = demo.keys() & ours.keys()
     if twice:

@@ -23,7 +23,7 @@ PORTS_TRIED = 50
 def main(words: list[str]) -> int:
     """Serve until interrupted."""
     parser = argparse.ArgumentParser(prog="npm start --", description="Serve the demo page on localhost.")
-    parser.add_argument("port", nargs="?", type=int, default=int(os.environ.get("PORT") or DEFAULT_PORT))
+    parser.add_argument("port", nargs="?", type=int, default=os.environ.get("PORT") or DEFAULT_PORT)
     wanted = parser.parse_args(words).port
     try:
         pyodide = pyodide_bundle()

@@ -26,22 +26,12 @@
  * @property {[buffer: number, offset: number, nbytes: number][]} r  read-backs
  */
 
-/**
- * A pipeline: its text, and what it became.
- * @typedef {object} Shader
- * @property {string} label
- * @property {string} code
- * @property {string[]} bindings  of group 0: "uniform", "read" or "write"
- * @property {GPUComputePipeline | null} pipeline
- * @property {Map<string, GPUBindGroup>} groups  least recently used first
- */
+/** A pipeline's text, the bindings of its group 0 ("uniform", "read", "write"), what it became; bind groups, least recently used first. */
+/** @typedef {{ label: string, code: string, bindings: string[], pipeline?: GPUComputePipeline, groups: Map<string, GPUBindGroup> }} Shader */
 
 /** An error of the device or of a call, in the device's own words. */
 export class GpuError extends Error {
-  /**
-   * @param {Fault["kind"] | "unsupported"} kind
-   * @param {string} message
-   */
+  /** @param {Fault["kind"] | "unsupported"} kind @param {string} message */
   constructor(kind, message) {
     super(message);
     this.name = "GpuError";
@@ -54,9 +44,8 @@ const SLOT_BYTES = 256;
 const ARENA_SLOTS = 256;
 const BIND_GROUPS = 64;
 const STAGING_BYTES = 64 * 2 ** 20;
-const SCOPES = /** @type {const} */ (["validation", "out-of-memory", "internal"]);
-// What is reported where one cause shows in several scopes.
-const GRAVEST = /** @type {const} */ (["out-of-memory", "internal", "validation"]);
+// Closed in the other order: what is reported first where one cause shows in several.
+const SCOPES = /** @type {const} */ (["validation", "internal", "out-of-memory"]);
 const RAISED_LIMITS = /** @type {const} */ ([
   "maxStorageBufferBindingSize",
   "maxBufferSize",
@@ -134,19 +123,16 @@ export class Bridge {
   /** Outcomes of jobs that nobody has waited for yet. @type {Set<Promise<Fault | null>>} */ #unreported = new Set();
   #counts = { buffers: 0, bind_groups: 0, parameter_slots: 0, pipelines: 0, staging_buffers: 0 };
 
-  /** The device in words and figures, as JSON: info, limits, features, language_features, fallback. */
+  /** The device in words and figures, as JSON. */
   describe() {
     const { vendor, architecture, device, description, isFallbackAdapter } = this.#info;
-    /** @type {Record<string, number>} */
-    const limits = {};
-    for (const name in this.device.limits) {
-      limits[name] = /** @type {any} */ (this.device.limits)[name];
-    }
+    const { features, limits } = this.device;
     return JSON.stringify({
       info: { vendor, architecture, device, description },
       fallback: Boolean(isFallbackAdapter),
-      limits,
-      features: [...this.device.features],
+      // The names are getters of the prototype: a copy by spreading would be empty.
+      limits: Object.fromEntries(Object.keys(Object.getPrototypeOf(limits)).map((name) => [name, /** @type {any} */ (limits)[name]])),
+      features: [...features],
       language_features: this.#languageFeatures,
     });
   }
@@ -192,19 +178,12 @@ export class Bridge {
     return buffer;
   }
 
-  /** Forget a buffer and the bind groups that hold it. @param {number} number @param {boolean} destroy  and free its memory */
-  dropBuffer(number, destroy) {
-    const buffer = this.#buffers.get(number);
+  /** Free a buffer, and forget the bind groups that hold it. @param {number} number */
+  destroyBuffer(number) {
+    this.#buffers.get(number)?.destroy();
     this.#buffers.delete(number);
     for (const { groups } of this.#shaders) {
-      for (const key of [...groups.keys()]) {
-        if (key.split(" ").indexOf(String(number), 1) > 0) {
-          groups.delete(key);
-        }
-      }
-    }
-    if (destroy) {
-      buffer?.destroy();
+      [...groups.keys()].filter((key) => key.split(" ").includes(String(number), 1)).forEach((key) => groups.delete(key));
     }
   }
 
@@ -212,30 +191,27 @@ export class Bridge {
 
   /** @param {string} label @param {string} code  WGSL with the entry point `main` @param {string} bindings  separated by spaces */
   define(label, code, bindings) {
-    return this.#shaders.push({ label, code, bindings: bindings.split(" "), pipeline: null, groups: new Map() }) - 1;
+    return this.#shaders.push({ label, code, bindings: bindings.split(" "), groups: new Map() }) - 1;
   }
 
   /** Compile without blocking. @param {string} numbers  shaders, separated by spaces @returns {Promise<void>} */
   async prepare(numbers) {
     this.#requireAlive();
-    await Promise.all(
-      numbers.split(" ").map(async (number) => {
-        const shader = this.#shader(Number(number));
-        if (shader.pipeline) {
-          return;
-        }
-        this.device.pushErrorScope("validation");
-        const descriptor = this.#descriptor(shader);
-        const faulty = this.device.popErrorScope();
-        try {
-          shader.pipeline = await this.device.createComputePipelineAsync(descriptor);
-          this.#counts.pipelines++;
-        } catch (error) {
-          const words = (await faulty)?.message ?? textOf(error);
-          throw await this.#explained(error, `${shader.label}: ${words}`);
-        }
-      }),
-    );
+    const shaders = numbers.split(" ").map((number) => this.#shader(Number(number)));
+    await Promise.all(shaders.filter(({ pipeline }) => !pipeline).map((shader) => this.#compile(shader)));
+  }
+
+  /** @param {Shader} shader */
+  async #compile(shader) {
+    this.device.pushErrorScope("validation");
+    const descriptor = this.#descriptor(shader);
+    const faulty = this.device.popErrorScope();
+    try {
+      shader.pipeline = await this.device.createComputePipelineAsync(descriptor);
+      this.#counts.pipelines++;
+    } catch (error) {
+      throw await this.#explained(error, `${shader.label}: ${(await faulty)?.message ?? textOf(error)}`);
+    }
   }
 
   /** Drop the bind groups of one shader. @param {number} number */
@@ -312,16 +288,6 @@ export class Bridge {
     return staging ? this.#readBack(staging, stagingBytes, job.r, destinations, timed) : undefined;
   }
 
-  /** Copy bytes into a buffer now. @param {number} number @param {number} offset @param {PyBytes} source */
-  upload(number, offset, source) {
-    try {
-      this.#requireAlive();
-      this.#watched(() => this.#write(number, offset, source));
-    } finally {
-      source.destroy();
-    }
-  }
-
   /** Wait until the device has finished everything submitted, and report what failed meanwhile. @returns {Promise<void>} */
   async settle() {
     this.#requireAlive();
@@ -338,12 +304,7 @@ export class Bridge {
     }
   }
 
-  /**
-   * Do something under error scopes; what they catch is kept until somebody waits.
-   * @template T
-   * @param {() => T} action
-   * @returns {T}
-   */
+  /** Do something under error scopes; what they catch is kept until somebody waits. @template T @param {() => T} action @returns {T} */
   #watched(action) {
     SCOPES.forEach((scope) => this.device.pushErrorScope(scope));
     try {
@@ -351,14 +312,13 @@ export class Bridge {
     } catch (error) {
       throw error instanceof GpuError ? error : new GpuError("validation", textOf(error));
     } finally {
-      /** @type {Map<string, Promise<GPUError | null>>} */
-      const scopes = new Map([...SCOPES].reverse().map((scope) => [scope, this.device.popErrorScope()]));
+      const closed = [...SCOPES].reverse().map(async (kind) => {
+        const error = await this.device.popErrorScope();
+        return error && { kind, message: error.message };
+      });
       /** @type {Promise<Fault | null>} */
-      const outcome = Promise.all(GRAVEST.map((scope) => scopes.get(scope))).then(
-        (errors) => {
-          const index = errors.findIndex(Boolean);
-          return index < 0 ? null : { kind: /** @type {Fault["kind"]} */ (GRAVEST[index]), message: errors[index]?.message ?? "" };
-        },
+      const outcome = Promise.all(closed).then(
+        (faults) => faults.find(Boolean) ?? null,
         (error) => ({ kind: "lost", message: this.lost ?? textOf(error) }),
       );
       this.#unreported.add(outcome);
@@ -377,6 +337,12 @@ export class Bridge {
     const fault = (await Promise.all(outcomes)).find((each) => each !== null);
     if (this.lost !== null) {
       throw new GpuError("lost", this.lost);
+    }
+    if (fault?.kind === "out-of-memory") {
+      // Whatever was made since may be dead; the next job makes these anew.
+      this.#arena = null;
+      this.#slots.clear();
+      this.#clock = null;
     }
     if (fault) {
       throw new GpuError(fault.kind, fault.message);
@@ -412,16 +378,13 @@ export class Bridge {
     const key = bindings.join(" ");
     let layout = this.#layouts.get(key);
     if (!layout) {
-      const group = this.device.createBindGroupLayout({
-        entries: bindings.map((each, binding) => ({
-          binding,
-          visibility: GPUShaderStage.COMPUTE,
-          buffer:
-            each === "uniform"
-              ? { type: "uniform", hasDynamicOffset: true }
-              : { type: each === "read" ? "read-only-storage" : "storage" },
-        })),
-      });
+      const types = /** @type {Record<string, GPUBufferBindingType>} */ ({ uniform: "uniform", read: "read-only-storage", write: "storage" });
+      const entries = bindings.map((each, binding) => ({
+        binding,
+        visibility: GPUShaderStage.COMPUTE,
+        buffer: { type: types[each] ?? "storage", hasDynamicOffset: each === "uniform" },
+      }));
+      const group = this.device.createBindGroupLayout({ entries });
       layout = { group, pipeline: this.device.createPipelineLayout({ bindGroupLayouts: [group] }) };
       this.#layouts.set(key, layout);
     }
@@ -522,23 +485,17 @@ export class Bridge {
     }
   }
 
-  /** The smallest unused staging buffer that holds this much. @param {number} bytes */
+  /** An unused staging buffer of this size, rounded up to a quarter of an octave so that many sizes share one. @param {number} bytes */
   #takeStaging(bytes) {
-    let best = -1;
-    this.#staging.forEach((each, index) => {
-      if (each.size >= bytes && (best < 0 || each.size < /** @type {GPUBuffer} */ (this.#staging[best]).size)) {
-        best = index;
-      }
-    });
-    const [found] = best < 0 ? [] : this.#staging.splice(best, 1);
+    const quarter = 2 ** Math.max(Math.ceil(Math.log2(bytes)) - 3, 8);
+    const size = Math.min(Math.ceil(bytes / quarter) * quarter, this.device.limits.maxBufferSize);
+    const index = this.#staging.findIndex((each) => each.size === size);
+    const [found] = index < 0 ? [] : this.#staging.splice(index, 1);
     if (found) {
-      this.#stagingBytes -= found.size;
+      this.#stagingBytes -= size;
       return found;
     }
     this.#counts.staging_buffers++;
-    // Rounded up to a quarter of an octave, so that a few sizes share one.
-    const quarter = 2 ** Math.max(Math.ceil(Math.log2(bytes)) - 3, 8);
-    const size = Math.min(Math.ceil(bytes / quarter) * quarter, this.device.limits.maxBufferSize);
     return this.device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
   }
 
@@ -553,10 +510,7 @@ export class Bridge {
     }
   }
 
-  /**
-   * @param {GPUBuffer} staging @param {number} bytes @param {Job["r"]} reads @param {PyBytes[]} destinations @param {boolean} timed
-   * @returns {Promise<number>}
-   */
+  /** @param {GPUBuffer} staging @param {number} bytes @param {Job["r"]} reads @param {PyBytes[]} destinations @param {boolean} timed */
   async #readBack(staging, bytes, reads, destinations, timed) {
     const outcomes = this.#takeOutcomes();
     let mapped = false;

@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
-from py_gemm.configuration import knob
-from py_gemm.dtypes import FLOAT32, FLOAT64
-from py_gemm.epilogue import Activation, require_exact_activation
-from py_gemm.errors import AliasError, ShapeError, UnsupportedError
-from py_gemm.problem import Layout, Problem, require_apart, require_in_buffer
-
+from ..configuration import knob
+from ..dtypes import FLOAT32, FLOAT64
+from ..epilogue import Activation, require_exact_activation
+from ..errors import AliasError, ShapeError, UnsupportedError
+from ..problem import Layout, Problem, require_apart, require_in_buffer
 from .blocking import block
 from .engines import Bound, Engine, default_engine
 from .engines.host_memory import PinnedBuffer
-from .families import EXACT_ROWS, ROWS, EngineTraits, SummationOrder, check_names, choose_family
+from .families import EXACT_ROWS, ROWS, EngineTraits, SummationOrder, check_names, choose_family, require_available
 from .plan import make_plan
 
 
@@ -79,8 +78,7 @@ class CpuGemm:
         check_names(family, token)
         self._family, self._token = family, token
         self.engine: Engine = engine or default_engine()
-        if token is not None or family is not None:
-            self._check_available()
+        require_available(self.engine.traits, family, token)
 
     @property
     def zero_copy(self) -> bool:
@@ -171,18 +169,6 @@ class CpuGemm:
             return self._token
         token: str | None = knob("token")
         return token
-
-    def _check_available(self) -> None:
-        """A forced name must be able to run for some type of accumulator."""
-        errors = []
-        tables = [(accumulator, ROWS) for accumulator in dict.fromkeys(row.accumulator for row in ROWS)]
-        for accumulator, table in (*tables, (FLOAT64, EXACT_ROWS)):
-            try:
-                choose_family(accumulator, self.engine.traits, family=self._family, token=self._token, table=table)
-                return
-            except UnsupportedError as error:
-                errors.append(error)
-        raise errors[0]
 
     def _reason(self, traits: EngineTraits) -> str:
         if self._token is not None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from py_gemm.dtypes import FLOAT32, ElementType
-from py_gemm.epilogue import Activation
-from py_gemm.problem import Layout, Problem, collapse_batch
+from ..dtypes import FLOAT32, ElementType
+from ..epilogue import Activation
+from ..problem import Layout, Problem, collapse_batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,7 @@ class Device(ABC):
         self._pool = Pool(knob("pool_bytes"))
         self._ready: set[ShaderKey] = set()
         self._nothing: Buffer | None = None
+        self._generation = 0
         self.buffers_created = 0
 
     # Buffers
@@ -154,6 +155,7 @@ class Device(ABC):
         if allocation is None:
             self.require_alive()
             allocation = self._allocate(capacity)
+            allocation.generation = self._generation
             self.buffers_created += 1
         return Buffer(self, allocation, max(-(-nbytes // 4) * 4, 4))
 
@@ -162,6 +164,9 @@ class Device(ABC):
         allocation, buffer.allocation = buffer.allocation, None
         if allocation is None or not buffer.owned or self.lost:
             return
+        if allocation.generation != self._generation:
+            self._destroy(allocation)
+            return
         for surplus in self._pool.give(allocation):
             self._destroy(surplus)
 
@@ -169,6 +174,13 @@ class Device(ABC):
         """Destroy all buffers that wait for re-use."""
         for allocation in self._pool.clear():
             self._destroy(allocation)
+
+    def distrust_memory(self) -> None:
+        """After a device ran out of memory: a browser tells it late, so any buffer made up to now may be a dead one. None of
+        them is used again once its owner lets go."""
+        self._generation += 1
+        self._nothing = None
+        self.empty_pool()
 
     def adopt(self, handle: Any) -> Buffer:
         """A raw GPUBuffer of this same device (usage STORAGE, and COPY_DST or COPY_SRC where it is written or read) as a Buffer;

@@ -17,6 +17,7 @@ from ..errors import AliasError, UnsupportedError
 from ..problem import Problem, dense_problem, require_count, require_in_buffer
 from .device import Buffer, Device, Dispatch
 from .planner import Step, plan_product, require_binding, require_one_grid
+from .shaders import ShaderKey
 from .variants import Request, Variant, choose_variant
 
 # Plans kept by the arguments of `encode`; a decoder step uses a few dozen shapes.
@@ -122,10 +123,8 @@ class Gemm:
         )
 
     @property
-    def shaders(self) -> tuple[Any, ...]:
+    def shaders(self) -> tuple[ShaderKey, ...]:
         """What `device.prepare` compiles ahead."""
-        from .shaders import ShaderKey
-
         return (ShaderKey(self.row.kernel, (self.type, self.type)),)
 
     def release_bindings(self) -> None:

@@ -25,11 +25,13 @@ def size_class(nbytes: int, ceiling: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class Allocation:
-    """One buffer of the device. `number` is its name in the bridge; `handle` the raw object (None until someone asks)."""
+    """One buffer of the device. `number` is its name in the bridge; `handle` the raw object (None until someone asks);
+    `generation` counts how often the device had run out of memory when it was made."""
 
     capacity: int
     number: int
     handle: Any = None
+    generation: int = 0
 
 
 class Pool:

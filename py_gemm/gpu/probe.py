@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from math import inf, isnan, nan
 
-from ..dtypes import FLOAT16, FLOAT32, ElementType
+from ..dtypes import FLOAT16, FLOAT32
 from ..epilogue import Activation
 from ..problem import Layout, Problem
 from .device import Device, Pending
@@ -20,42 +20,36 @@ from .variants import TILED, SummationOrder
 # Longer than one group of the order (128 terms), and neither a whole block nor a whole step.
 _DEPTH = 150
 
-_NAN_A = (nan, 1.0, 1.0, inf, 2.0, 0.0)
-_NAN_B = (1.0, 0.0, -1.0, 3.0, inf, -2.0)
+# A 3 x 2 and a 2 x 3 matrix.
+_NAN_A = [nan, 1.0, 1.0, inf, 2.0, 0.0]
+_NAN_B = [1.0, 0.0, -1.0, 3.0, inf, -2.0]
 
 
 class Probe:
-    """Both products, submitted; `judge` once both have arrived."""
+    """Both products, of float16 operands, so that one pipeline serves: make it, `start` it, `judge` once both have arrived."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        # A 3 x 2, B 2 x 3.
         self._special = bytearray(9 * 4)
         self._ordered = bytearray(4)
         self._halves_a = _halves(3)
         self._halves_b = _halves(11)
-        self.pendings: tuple[Pending, ...] = (
-            self._start(FLOAT32, 3, 2, struct.pack("<6f", *_NAN_A), struct.pack("<6f", *_NAN_B), self._special, Activation.RELU),
-            self._start(
-                FLOAT16,
-                1,
-                _DEPTH,
-                struct.pack(f"<{_DEPTH}e", *self._halves_a),
-                struct.pack(f"<{_DEPTH}e", *self._halves_b),
-                self._ordered,
-                Activation.NONE,
-            ),
+        self._products = (
+            (_operation(device, 3, 2, Activation.RELU), _NAN_A, _NAN_B, self._special),
+            (_operation(device, 1, _DEPTH, Activation.NONE), self._halves_a, self._halves_b, self._ordered),
         )
+        self.shaders = self._products[0][0].shaders
 
-    def _start(
-        self, type_: ElementType, size: int, depth: int, a: bytes, b: bytes, destination: bytearray, activation: Activation
-    ) -> Pending:
-        layout_a = Layout(type_, depth, 1)
-        layout_b = Layout(type_, size, 1)
-        problem = Problem(size, size, depth, layout_a, layout_b, Layout(FLOAT32, size, 1))
-        operation = GemmOperation(self.device, problem, activation, mode="deterministic", variant=TILED.name)
-        _, pending = operation.start(HostOperand(a, layout_a), HostOperand(b, layout_b), read_into=destination)
-        return pending
+    def start(self) -> list[Pending]:
+        """Submit both; the pipeline had better be prepared."""
+        pendings = []
+        for operation, a, b, destination in self._products:
+            problem = operation.problem
+            left, right = (
+                HostOperand(struct.pack(f"<{len(values)}e", *values), layout) for values, layout in ((a, problem.a), (b, problem.b))
+            )
+            pendings.append(operation.start(left, right, read_into=destination)[1])
+        return pendings
 
     def judge(self) -> None:
         """Compare, and put the verdicts into the device's capabilities."""
@@ -72,18 +66,25 @@ class Probe:
 
 def probe(device: Device) -> None:
     """Run the probe and wait: `device.capabilities` then holds the verdicts."""
-    started = Probe(device)
-    for pending in started.pendings:
+    made = Probe(device)
+    device.prepare(made.shaders).wait()
+    for pending in made.start():
         pending.wait()
-    started.judge()
+    made.judge()
 
 
 async def probe_async(device: Device) -> None:
     """`probe`, awaited."""
-    started = Probe(device)
-    for pending in started.pendings:
+    made = Probe(device)
+    await device.prepare(made.shaders)
+    for pending in made.start():
         await pending
-    started.judge()
+    made.judge()
+
+
+def _operation(device: Device, size: int, depth: int, activation: Activation) -> GemmOperation:
+    problem = Problem(size, size, depth, Layout(FLOAT16, depth, 1), Layout(FLOAT16, size, 1), Layout(FLOAT32, size, 1))
+    return GemmOperation(device, problem, activation, mode="deterministic", variant=TILED.name)
 
 
 def replay(order: SummationOrder, products: list[float]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -58,5 +59,14 @@ def _page() -> dict[str, str]:
 
 
 def _gpu(device: Any) -> dict[str, str]:
-    facts = {"kind": device.kind, **device.info, "software": str(device.capabilities.is_software)}
-    return facts | {name: str(value) for name, value in device.limits.items()}
+    can = device.capabilities
+    told = {name: value for name, value in device.info.items() if value}
+    facts = {
+        "kind": device.kind,
+        **told,
+        "software": can.is_software,
+        "nan_and_infinity_kept": can.nan_inf,
+        "order_kept": can.order_kept,
+    }
+    facts |= {"features": ", ".join(sorted(can.features | can.language_features)) or "none", **asdict(can.limits)}
+    return {name: str(value) for name, value in facts.items()}

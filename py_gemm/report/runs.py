@@ -10,7 +10,8 @@ from typing import Any
 class RunReport:
     """One run of the front door.
 
-    device: its kind ("cpu", "webgpu", "wgpu"); adapter: what it calls itself; variant: the row that ran (`gemm_f32_6x8_relaxed`, `tiled-64x64x16`); flops: 2 m n k batch;
+    device: its kind ("cpu", "webgpu", "wgpu"); adapter: what it calls itself;
+    variant: the row that ran (`gemm_f32_6x8_relaxed`, `tiled-64x64x16`); flops: 2 m n k batch;
     seconds: host clock, from the start of the call on the device to its result (None while a DeviceArray is pending);
     gpu_seconds: the device's own clock, where it has one (browsers round it to 0.1 ms).
     """

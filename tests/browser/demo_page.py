@@ -68,8 +68,8 @@ class DemoPage:
         """Has the page make a matrix."""
         panel = self.panel(side)
         panel.get_by_role("radio", name="Generate").check()
-        panel.get_by_label("Distribution").select_option(distribution)
-        panel.get_by_label("Seed").fill(str(seed))
+        panel.locator("[data-part=distribution]").select_option(distribution)
+        panel.locator("[data-part=seed]").fill(str(seed))
         panel.get_by_label("Element type").select_option(kind)
 
     def generate_both(self, m: int, k: int, n: int, kind: str = "float32", distribution: str = "normal") -> None:

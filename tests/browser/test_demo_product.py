@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import demo_matrices
-from tests.browser.demo_page import Array, DemoPage, npy
+from tests.browser.demo_page import RUN_MS, Array, DemoPage, npy
 from tests.browser.harness import Addresses, Complaints
 
 TYPES = ["float32", "float16", "bfloat16", "float64"]
@@ -41,7 +41,8 @@ def assert_close(result: Array, expected: Array, bound: float) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
 def test_two_dropped_npy_files_give_the_product_numpy_gives(demo: DemoPage, dtype: type) -> None:
     random = np.random.default_rng(5)
-    a, b = random.standard_normal((37, 53)).astype(dtype), random.standard_normal((53, 29)).astype(dtype)
+    a: Array = random.standard_normal((37, 53)).astype(dtype)
+    b: Array = random.standard_normal((53, 29)).astype(dtype)
     demo.drop("A", "left.npy", npy(a))
     demo.drop("B", "right.npy", npy(np.asfortranarray(b)))
     name = np.dtype(dtype).name
@@ -82,6 +83,15 @@ def test_generated_matrices_of_each_type(demo: DemoPage, kind: str) -> None:
     assert_close(result, a.astype(np.float64) @ b.astype(np.float64), BOUNDS[kind])
     assert demo.largest_error() <= BOUNDS[kind]
     expect(demo.page.locator("#download-note")).to_have_text(re.compile("^Saved as float32" if kind == "bfloat16" else "^$"))
+
+
+def test_cosine_waves_are_orthogonal(demo: DemoPage) -> None:
+    for side in ("A", "B"):
+        demo.generate(side, "float32", "cosines", 3)
+    demo.set_sizes(20, 64, 24)
+    expect(demo.summary("B")).to_contain_text("64 × 24")
+    demo.multiply()
+    assert np.abs(demo.download() - 32 * np.eye(20, 24)).max() < 1e-4
 
 
 def test_mixed_types_are_promoted(demo: DemoPage) -> None:
@@ -176,6 +186,17 @@ def test_pointing_at_the_map_tells_place_and_error(demo: DemoPage) -> None:
     demo.multiply()
     demo.page.locator("#error-map").hover(position={"x": 3, "y": 3})
     expect(demo.page.locator("#map-readout")).to_have_text(re.compile("^row 0, column 0: "))
+
+
+def test_a_run_can_be_stopped(demo: DemoPage) -> None:
+    """A product that SwiftShader computes for seconds; the run ends between two of them."""
+    demo.generate_both(768, 512, 512)
+    demo.wait().run_button.click()
+    expect(demo.status).to_have_text(re.compile("^Timing"))
+    demo.page.get_by_role("button", name="Stop").click()
+    expect(demo.status).to_have_text("Stopped.", timeout=RUN_MS)
+    demo.generate_both(8, 8, 8)
+    demo.multiply()
 
 
 def test_a_large_product_is_checked_in_part_and_numpy_left_out(no_adapter_page: Page, site: Addresses) -> None:

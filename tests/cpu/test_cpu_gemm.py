@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import array
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -58,8 +60,12 @@ def test_forced_and_unavailable_is_an_error_at_once() -> None:
     assert CpuGemm(engine=engine).prepare(dense(1, 1, 1)).variant == "gemm_f32_4x8_simd128"
     with pytest.raises(UnsupportedError, match=r"gemm_f32_6x8_relaxed cannot run: this engine \(wasmtime\) lacks relaxed SIMD"):
         CpuGemm(family="gemm_f32_6x8_relaxed", engine=engine)
+    with pytest.raises(UnsupportedError, match=r"gemm_f64_4x4_relaxed cannot run: .* lacks relaxed SIMD"):
+        CpuGemm(family="gemm_f64_4x4_relaxed", engine=engine)
     with pytest.raises(UnsupportedError, match="lacks relaxed SIMD"):
         CpuGemm(token="relaxed", engine=engine)
+    with pytest.raises(UnsupportedError, match="no kernel of family 'gemm_f32_6x8' has the token 'simd128'"):
+        CpuGemm(family="gemm_f32_6x8", token="simd128")
     with pytest.raises(ValueError, match="unknown kernel family 'fast'; known: gemm_f32"):
         CpuGemm(family="fast")
 
@@ -212,6 +218,25 @@ def test_threads_of_python_take_turns() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_without_wasmtime_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wasmtime", None)
+    with pytest.raises(UnsupportedError, match=r"outside the browser the CPU kernels run in wasmtime, .*pip install wasmtime"):
+        WasmtimeEngine()
+
+
+def test_nothing_is_said_when_the_interpreter_ends() -> None:
+    code = """
+from array import array
+from py_gemm.cpu.gemm import CpuGemm
+from py_gemm.dtypes import FLOAT32
+from py_gemm.problem import Layout, Problem
+x = Layout(FLOAT32, 1, 1)
+CpuGemm().run(Problem(1, 1, 1, x, x, x), array("f", [1]), array("f", [1]), None, array("f", [0]))
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 # ---- the cache of compiled modules ----

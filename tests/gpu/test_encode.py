@@ -11,7 +11,7 @@ import pytest
 
 from py_gemm.epilogue import GemmEpilogue
 from py_gemm.errors import AliasError, DeviceLostError, ShapeError, UnsupportedError
-from py_gemm.gpu.devices.wgpu_native import ARENA_SLOTS, BIND_GROUPS
+from py_gemm.gpu.devices.wgpu_recorder import ARENA_SLOTS, BIND_GROUPS
 from py_gemm.gpu.gemm import Gemm
 
 from .tools import TYPES, numpy_type, small_integers

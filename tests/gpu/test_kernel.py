@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from py_gemm.epilogue import Activation
+from py_gemm.errors import ShapeError
 from py_gemm.gpu.operation import GemmOperation, HostOperand
 from py_gemm.problem import Layout, Problem
 
@@ -75,6 +77,19 @@ def test_batches_broadcast(device: Any, batch_a: Any, batch_b: Any, type_: Any) 
     assert np.array_equal(product(device, a, b, c), tools.reference(a, b) + c.astype("f8"))
 
 
+def test_grids_past_the_limit_are_cut_without_changing_a_bit(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real limit is 65,535 workgroups an axis; a smaller one cuts the same way and does not take a minute."""
+    rng = np.random.default_rng(4)
+    a, b = rng.standard_normal((7, 200, 20)).astype("f4"), rng.standard_normal((7, 20, 150)).astype("f4")
+    whole = product(device, a, b, result=FLOAT16)
+    limits = replace(device.capabilities.limits, max_compute_workgroups_per_dimension=2)
+    monkeypatch.setattr(device, "capabilities", replace(device.capabilities, limits=limits))
+    with pytest.raises(ShapeError, match="squared"):
+        product(device, a, b, result=FLOAT16)
+    assert np.array_equal(product(device, a, b).astype("f2"), whole)
+
+
+@pytest.mark.soak
 def test_a_batch_past_65535_is_whole(device: Any) -> None:
     rng = np.random.default_rng(4)
     a, b = small_integers(rng, (70_000, 1, 2), FLOAT32), small_integers(rng, (70_000, 2, 1), FLOAT16)

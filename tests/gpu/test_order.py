@@ -68,7 +68,7 @@ BOUNDS = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 8e-3}
 @pytest.mark.parametrize("name", BOUNDS)
 @pytest.mark.parametrize("k", [768, 3072, 4096])
 def test_accuracy(device: Any, name: str, k: int) -> None:
-    """The error is max |found - exact| / max |exact|, exact in float64 over the operands as rounded. Blocked sums keep it under 4e-7
+    """The error is max |found - exact| / max |exact|, exact in float64 from the operands as rounded. Blocked sums: under 4e-7
     (a single chain reaches 1e-6 to 4.5e-6 at these depths)."""
     rng = np.random.default_rng(k)
     a, b = (rng.standard_normal(shape).astype(numpy_type(TYPES[name])) for shape in ((64, k), (k, 64)))
@@ -88,7 +88,7 @@ def test_the_probe_notices_other_bits(device: Any) -> None:
     before = device.capabilities
     try:
         started = probe.Probe(device)
-        for pending in started.pendings:
+        for pending in started.start():
             pending.wait()
         started._ordered[0] ^= 1
         started._special[0:4] = bytes(4)

@@ -15,7 +15,7 @@ from py_gemm.dtypes import FLOAT16, FLOAT32
 from py_gemm.errors import DeviceLostError, DeviceMemoryError, GemmError, ShapeError, UnsupportedError
 from py_gemm.gpu import shaders
 from py_gemm.gpu.device import Buffer, Dispatch, Job
-from py_gemm.gpu.devices import wgpu_native
+from py_gemm.gpu.devices import wgpu_recorder
 from py_gemm.gpu.devices.wgpu_native import choose_adapter, request_native_device
 from py_gemm.gpu.operation import DeviceOperand, GemmOperation, HostOperand
 from py_gemm.gpu.planner import dense_layout
@@ -248,7 +248,7 @@ def test_limits_of_an_operation_are_checked_when_it_is_made(device: Any) -> None
 
 
 def test_a_fault_of_a_shader_arrives_in_wgpus_words(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wgpu_native, "assemble", lambda _: "fn main() { let x: u32 = 1.5; }")
+    monkeypatch.setattr(wgpu_recorder, "assemble", lambda _: "fn main() { let x: u32 = 1.5; }")
     monkeypatch.setitem(shaders.KERNELS, "broken", shaders.KERNELS["narrow"])
     with pytest.raises(GemmError, match="broken_float16"):
         device.prepare([ShaderKey("broken", (FLOAT16,))])
@@ -307,3 +307,15 @@ def test_a_device_lost_behind_our_back(doomed: Any) -> None:
     with pytest.raises(DeviceLostError, match="is lost"):
         planned.start(x, x, read_into=np.empty((8, 8), "f4"))
     assert doomed.lost is not None
+
+
+def test_memory_from_before_a_shortage_is_not_used_again(device: Any) -> None:
+    """A browser reports a shortage after it has handed out dead buffers: those in somebody's hands must not reach the pool."""
+    before = device.create_buffer(3000)
+    number = before.number
+    device.distrust_memory()
+    device.release_buffer(before)
+    assert device._pool.free_bytes == 0
+    assert device.create_buffer(3000).number != number
+    a = np.ones((4, 4), "f4")
+    assert np.array_equal(tools.product(device, a, a), np.full((4, 4), 4.0))

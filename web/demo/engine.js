@@ -47,7 +47,10 @@ export class Engine {
    */
   call(verb, args, transfer = []) {
     const id = this.next++;
-    this.interrupted = false;
+    if (verb === "run" || verb === "execute") {
+      this.#mark(1, 0);
+      this.interrupted = false;
+    }
     return new Promise((resolve, reject) => {
       this.waiting.set(id, { resolve, reject });
       this.worker?.postMessage({ id, verb, args }, transfer);
@@ -55,12 +58,23 @@ export class Engine {
   }
 
   /**
-   * Interrupts Python where memory can be shared with it; a second time, or where it cannot, starts Python anew.
+   * @param {number} index
+   * @param {number} value
+   */
+  #mark(index, value) {
+    if (this.interrupt) {
+      Atomics.store(this.interrupt, index, value);
+    }
+  }
+
+  /**
+   * Stops Python where memory can be shared with it; a second time, or where it cannot, starts Python anew.
+   * @param {"code" | "run"} what  code is interrupted wherever it is, a run between two products
    * @returns {boolean} whether Python starts anew, so that its matrices are gone
    */
-  stop() {
+  stop(what) {
     if (this.interrupt && !this.interrupted) {
-      this.interrupt[0] = 2;
+      this.#mark(what === "code" ? 0 : 1, what === "code" ? 2 : 1);
       this.interrupted = true;
       return false;
     }

@@ -88,9 +88,18 @@ export class OperandPanel {
     for (const input of this.sources) {
       input.addEventListener("change", () => this.#chooseSource());
     }
+    // The same file, changed meanwhile, can be chosen again.
+    this.picker.addEventListener("click", () => {
+      this.picker.value = "";
+    });
     this.picker.addEventListener("change", () => this.#take(this.picker.files));
     this.type.addEventListener("change", refresh);
-    part(this.panel, "distribution", HTMLSelectElement).addEventListener("change", refresh);
+    const distribution = part(this.panel, "distribution", HTMLSelectElement);
+    distribution.addEventListener("change", () => {
+      const cosines = distribution.value === "cosines";
+      setText(part(this.panel, "seed-label", HTMLElement), cosines ? "First frequency" : "Seed");
+      refresh();
+    });
     for (const input of [part(this.panel, "seed", HTMLInputElement), this.sizes.rows, this.sizes.columns]) {
       input.addEventListener("input", () => {
         clearTimeout(this.pause);
@@ -218,6 +227,8 @@ export class OperandPanel {
     this.pending = false;
     setText(part(this.panel, "summary", HTMLElement), "");
     this.figure.classList.remove("drawn");
+    this.canvas.width = this.canvas.height = 1;
+    this.canvas.setAttribute("aria-label", `Picture of ${this.side}: there is no matrix`);
     this.#tell({ own: words });
     this.changed(this);
   }

@@ -136,14 +136,15 @@ async function run() {
     /** @type {RunAnswer | RunFault} */
     const answer = await engine.call("run", [chosen.get("device"), chosen.get("mode"), element("numpy", HTMLSelectElement).value]);
     if (answer.error !== undefined) {
-      const place = answer.at === "run" ? status : element(`${answer.at}-error`, HTMLElement);
-      setText(status, "No product.");
-      setText(place, answer.error);
+      setText(status, answer.at === "run" ? answer.error : "No product.");
+      if (answer.at !== "run") {
+        setText(element(`${answer.at}-error`, HTMLElement), answer.error);
+      }
       readings.fail();
     } else {
       readings.show(answer);
       const lane = answer.lanes.find((each) => each.lane === answer.chosen);
-      setText(status, `Done on the ${answer.chosen === "gpu" ? "GPU" : "CPU"}${lane?.seconds ? ` in ${duration(lane.seconds)}` : ""}. Readings below.`);
+      setText(status, `Done on the ${answer.chosen === "gpu" ? "GPU" : "CPU"}${lane?.seconds ? ` in ${duration(lane.seconds)}` : ""}.`);
     }
   } catch (error) {
     readings.fail();
@@ -156,7 +157,7 @@ async function run() {
 }
 
 function stop() {
-  if (engine.stop()) {
+  if (engine.stop(busy === "console" ? "code" : "run")) {
     begin();
   } else {
     setText(status, "Stopping… Press again to start Python anew.");
@@ -204,7 +205,7 @@ function showReady(facts) {
     }
     const notice = element("notice", HTMLElement);
     notice.hidden = false;
-    setText(notice, `No GPU here, so the product runs on the CPU with WebAssembly SIMD. (${facts.no_gpu})`);
+    setText(notice, `No GPU here, so products run on the CPU, with WebAssembly SIMD. The reason: ${facts.no_gpu}.`);
   }
   allow();
   announce();
@@ -242,6 +243,11 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   b.redraw();
   readings.redraw();
 });
+
+// A file dropped beside its place must not replace the page.
+for (const kind of ["dragover", "drop"]) {
+  document.addEventListener(kind, (event) => event.preventDefault());
+}
 
 engine.start();
 begin();

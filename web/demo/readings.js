@@ -16,9 +16,10 @@ export class Readings {
   constructor(engine) {
     this.engine = engine;
     this.section = element("readings", HTMLElement);
+    this.link = element("to-readings", HTMLAnchorElement);
     this.map = element("error-map", HTMLCanvasElement);
     this.figure = element("picture-d", HTMLElement);
-    this.figure.append(element("picture-template", HTMLTemplateElement).content.cloneNode(true));
+    this.figure.prepend(element("picture-template", HTMLTemplateElement).content.cloneNode(true));
     this.canvas = /** @type {HTMLCanvasElement} */ (this.figure.querySelector("canvas"));
     /** @type {Map<Lane["lane"], Lane>} */
     this.lanes = new Map();
@@ -35,6 +36,7 @@ export class Readings {
   /** Forgets the last run: its inputs are no longer what the page shows. */
   clear() {
     this.section.hidden = true;
+    this.link.hidden = true;
     this.section.classList.remove("complete");
     this.figure.classList.remove("drawn");
     this.picture = this.errors = null;
@@ -54,6 +56,7 @@ export class Readings {
   /** The run gave no product; what was measured stays. */
   fail() {
     this.section.hidden = ![...this.lanes.values()].some((lane) => lane.state === "done");
+    this.#drawLanes(undefined, "–");
   }
 
   /** @param {Lane} lane */
@@ -73,6 +76,7 @@ export class Readings {
     this.picture = answer.picture;
     this.figure.classList.add("drawn");
     this.section.classList.add("complete");
+    this.link.hidden = false;
     const text = `${count(rows)} × ${count(columns)} ${type}`;
     this.canvas.setAttribute("aria-label", `Picture of D: ${text}`);
     setText(element("result-summary", HTMLElement), `D is ${text}${note ? `. ${note}` : ""}`);
@@ -101,10 +105,13 @@ export class Readings {
     setText(element("speed-note", HTMLElement), notes.join(" "));
   }
 
-  /** @param {"gpu" | "cpu"} [chosen]  the device that D is from */
-  #drawLanes(chosen) {
+  /**
+   * @param {"gpu" | "cpu"} [chosen]  the device that D is from
+   * @param {string} [unmeasured]  what stands for an error that is not known
+   */
+  #drawLanes(chosen, unmeasured = "…") {
     const fastest = Math.max(...[...this.lanes.values()].map((lane) => lane.gflops ?? 0));
-    const rows = ORDER.map((name) => laneRow(name, this.lanes.get(name), fastest, name === chosen));
+    const rows = ORDER.map((name) => laneRow(name, this.lanes.get(name), fastest, name === chosen, unmeasured));
     element("lanes", HTMLTableSectionElement).replaceChildren(...rows);
   }
 
@@ -205,8 +212,9 @@ export class Readings {
  * @param {Lane | undefined} lane
  * @param {number} fastest  GFLOP/s of the longest bar
  * @param {boolean} chosen
+ * @param {string} unmeasured
  */
-function laneRow(name, lane, fastest, chosen) {
+function laneRow(name, lane, fastest, chosen, unmeasured) {
   const bar = document.createElement("span");
   bar.className = "bar";
   bar.style.setProperty("--length", String(lane?.gflops ? Math.max(lane.gflops / fastest, 0.004) : 0));
@@ -217,7 +225,7 @@ function laneRow(name, lane, fastest, chosen) {
         bar,
         dataOf(lane.gflops ?? 0, number(lane.gflops ?? 0)),
         dataOf(lane.seconds ?? 0, duration(lane.seconds ?? 0)),
-        lane.error === undefined ? "…" : dataOf(lane.error, number(lane.error, 2)),
+        lane.error === undefined ? unmeasured : dataOf(lane.error, number(lane.error, 2)),
       ]
     : [NAMES[name], stateOf(lane)];
   const row = tableRow(cells, true);

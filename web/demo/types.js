@@ -89,7 +89,7 @@
  * @property {string} description
  * @property {string} info
  * @property {string} pyodide
- * @property {SharedArrayBuffer | null} interrupt  where to write 2 to interrupt Python; null where memory cannot be shared
+ * @property {SharedArrayBuffer | null} interrupt  two Int32: 2 in the first interrupts Python, 1 in the second asks a run to end; null where memory cannot be shared
  */
 
 /**

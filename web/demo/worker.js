@@ -120,12 +120,14 @@ async function start() {
     for (const name of MODULES) {
       pyodide.FS.writeFile(`/home/pyodide/${name}`, await (await get(`python/${name}`)).text());
     }
-    const interrupt = scope.crossOriginIsolated ? new SharedArrayBuffer(4) : null;
+    // Pyodide looks at the first of these numbers wherever Python is, the session at the second between two products.
+    const interrupt = scope.crossOriginIsolated ? new SharedArrayBuffer(8) : null;
+    const marks = interrupt ? new Int32Array(interrupt) : new Int32Array(2);
     if (interrupt) {
-      pyodide.setInterruptBuffer(new Int32Array(interrupt));
+      pyodide.setInterruptBuffer(marks);
     }
     meter.step("Starting Python and asking for the GPU");
-    const session = pyodide.pyimport("demo").Session(tell);
+    const session = pyodide.pyimport("demo").Session(tell, () => Atomics.load(marks, 1) === 1);
     const facts = await session.start();
     return { session, ready: { ...facts, pyodide: pyodide.version, interrupt } };
   });

@@ -6,9 +6,9 @@ import sys
 from functools import cache
 from typing import Protocol
 
-from py_gemm.cpu.blocking import Blocking
-from py_gemm.cpu.families import EngineTraits, Row
-from py_gemm.cpu.plan import Plan
+from ..blocking import Blocking
+from ..families import EngineTraits, Row
+from ..plan import Plan
 
 
 class Bound(Protocol):

@@ -11,13 +11,12 @@ import ctypes
 from importlib import import_module
 from typing import Any
 
-from py_gemm.assets import read_asset
-from py_gemm.cpu.arguments import ADDRESSES, DONE, pack_arguments
-from py_gemm.cpu.blocking import Blocking
-from py_gemm.cpu.families import EngineTraits, Row, module_asset
-from py_gemm.cpu.plan import Plan
-from py_gemm.errors import DeviceMemoryError, GemmError
-
+from ...assets import read_asset
+from ...errors import DeviceMemoryError, GemmError
+from ..arguments import ADDRESSES, DONE, pack_arguments
+from ..blocking import Blocking
+from ..families import EngineTraits, Row, module_asset
+from ..plan import Plan
 from . import Bound, Engine
 from .copying import CopyingEngine, Room
 from .host_memory import OwnedBlock
@@ -29,9 +28,9 @@ _PAGE = 1 << 16
 KEEP_SCRATCH_BYTES = 8 << 20
 
 
-def make_browser_engine() -> Engine:
+def make_browser_engine(pyodide: Pyodide | None = None) -> Engine:
     """The engine on the interpreter's memory; where that memory cannot be reached, the one that copies."""
-    pyodide = Pyodide()
+    pyodide = pyodide or Pyodide()
     memory = find_memory(pyodide.emscripten, pyodide.js)
     if memory is None and not has_linker(pyodide.emscripten):
         return BrowserCopyingEngine(pyodide, "Pyodide hides its memory and its linker")
@@ -84,7 +83,7 @@ class BrowserEngine:
     def info(self) -> dict[str, str]:
         how = "through Pyodide's dynamic linker" if self._memory is None else "as the import env.memory"
         return {
-            "engine": f"WebAssembly of this JavaScript engine, Pyodide {self._pyodide.version}",
+            "engine": f"Pyodide {self._pyodide.version}",
             "memory": f"operands are read in place: the kernels run on the interpreter's memory, {how}",
         }
 
@@ -124,8 +123,12 @@ class BrowserEngine:
 
         return call
 
-    def _grow_scratch(self, name: str, nbytes: int) -> OwnedBlock:
+    def forget_scratch(self) -> None:
+        """Give the scratch memory back to the interpreter; the next call asks for it again."""
         self._scratch = None
+
+    def _grow_scratch(self, name: str, nbytes: int) -> OwnedBlock:
+        self.forget_scratch()
         try:
             scratch = OwnedBlock(nbytes)
         except MemoryError as error:
@@ -152,7 +155,7 @@ class BrowserCopyingEngine(CopyingEngine):
     @property
     def info(self) -> dict[str, str]:
         return {
-            "engine": f"WebAssembly of this JavaScript engine, Pyodide {self._pyodide.version}",
+            "engine": f"Pyodide {self._pyodide.version}",
             "memory": f"operands are copied into a memory of its own: {self._reason}",
         }
 

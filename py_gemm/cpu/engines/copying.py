@@ -12,13 +12,12 @@ import threading
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
-from py_gemm.cpu.arguments import ADDRESSES, argument_bytes, pack_arguments
-from py_gemm.cpu.blocking import Blocking
-from py_gemm.cpu.families import EngineTraits, Row
-from py_gemm.cpu.plan import BIAS_TYPE, Matrix, Plan
-from py_gemm.cpu.transfer import Transfer, plan_transfer
-from py_gemm.errors import DeviceMemoryError
-
+from ...errors import DeviceMemoryError
+from ..arguments import ADDRESSES, argument_bytes, pack_arguments
+from ..blocking import Blocking
+from ..families import EngineTraits, Row
+from ..plan import BIAS_TYPE, Matrix, Plan
+from ..transfer import Transfer, plan_transfer
 from . import Bound
 from .host_memory import OwnedBlock, line_view
 

@@ -7,15 +7,15 @@ ordinary one of wasmtime-py builds its types anew each time and takes 40 to 160 
 from __future__ import annotations
 
 import ctypes
+import weakref
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from py_gemm.assets import read_asset
-from py_gemm.cpu.arguments import DONE
-from py_gemm.cpu.families import EngineTraits, module_asset
-from py_gemm.errors import DeviceMemoryError, GemmError, UnsupportedError
-
+from ...assets import read_asset
+from ...errors import DeviceMemoryError, GemmError, UnsupportedError
+from ..arguments import DONE
+from ..families import EngineTraits, module_asset
 from .copying import CopyingEngine, Room
 from .module_cache import ModuleCache
 
@@ -71,6 +71,11 @@ class _WasmtimeRoom(Room):
         self.nbytes = self._memory.data_len(self._store)
 
 
+def _close(rooms: dict[str, Room], modules: dict[str, Any], engine: Any) -> None:
+    for closable in (*rooms.values(), *modules.values(), engine):
+        closable.close()
+
+
 class WasmtimeEngine(CopyingEngine):
     """relaxed_simd=False: as if wasmtime had none. memory_limit: bytes each memory may reach. cache_folder: for compiled modules.
 
@@ -96,6 +101,8 @@ class WasmtimeEngine(CopyingEngine):
         self._version = version("wasmtime")
         self._cache = ModuleCache(f"wasmtime-{self._version}-{'relaxed' if relaxed_simd else 'plain'}", cache_folder)
         self._modules: dict[str, Any] = {}
+        # In order, and while wasmtime is still whole: at the interpreter's exit its own destructors come too late and complain.
+        weakref.finalize(self, _close, self._rooms, self._modules, self._engine)
         self._traits = EngineTraits("wasmtime", self._accepts_relaxed_simd())
 
     @property

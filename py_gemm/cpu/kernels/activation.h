@@ -68,7 +68,7 @@ INLINE v128_t exp_f64(v128_t x) {
   x = wasm_f64x2_min(wasm_f64x2_max(x, F64(-700.0)), F64(700.0));
   v128_t n = wasm_f64x2_nearest(wasm_f64x2_mul(x, F64(0x1.71547652b82fep+0)));
   v128_t r = wasm_f64x2_sub(x, wasm_f64x2_mul(n, F64(0x1.62e42fefa0000p-1))); // ln 2, its first 37 bits: n times it is exact
-  r = wasm_f64x2_sub(r, wasm_f64x2_mul(n, F64(0x1.cf79abc9e3b3ap-40)));      // the rest of ln 2
+  r = wasm_f64x2_sub(r, wasm_f64x2_mul(n, F64(0x1.cf79abc9e3b3ap-40)));       // the rest of ln 2
   v128_t sum = horner_f64(F64(1.0 / 6227020800.0), r, F64(1.0 / 479001600.0));
   sum = horner_f64(sum, r, F64(1.0 / 39916800.0));
   sum = horner_f64(sum, r, F64(1.0 / 3628800.0));

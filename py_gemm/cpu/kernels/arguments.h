@@ -26,17 +26,17 @@ typedef struct {
 } Dimension;
 
 typedef struct {
-  address a, b, c, d, bias;  // rewritten for each call; all that follows stays
+  address a, b, c, d, bias; // rewritten for each call; all that follows stays
   uint32_t version;
   uint32_t m, n, k;
   uint32_t type_a, type_b, type_c, type_d;
   uint32_t activation, reads_c, has_bias;
   double alpha, beta;
   uint32_t row_a, depth_a, depth_b, column_b, row_c, column_c, row_d, column_d;
-  uint32_t chain;         // products summed one after another from zero (blocking.py: kc)
-  uint32_t block_rows;    // rows of A packed at a time (mc)
-  uint32_t block_columns; // columns of B packed at a time (nc)
-  uint32_t total_rows;    // rows whose running totals are kept at a time (ms)
+  uint32_t chain;                    // products summed one after another from zero (blocking.py: kc)
+  uint32_t block_rows;               // rows of A packed at a time (mc)
+  uint32_t block_columns;            // columns of B packed at a time (nc)
+  uint32_t total_rows;               // rows whose running totals are kept at a time (ms)
   uint32_t panel_a, panel_b, totals; // where in the scratch memory these three begin
   uint32_t rank;
   Dimension batch[]; // slowest first

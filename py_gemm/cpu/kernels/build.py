@@ -12,8 +12,7 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from py_gemm.cpu.families import ALL_ROWS, MODULES
-
+from ..families import ALL_ROWS, MODULES
 from .wasm_module import FUNCTION, GLOBAL, MEMORY, read_module
 
 HERE = Path(__file__).parent

@@ -1,5 +1,5 @@
-// Walks one batched product in blocks and lets a micro-kernel and the finish do the work. Includes no arithmetic of its own
-// except the addition of block sums.
+// Walks a batched product in blocks and lets packers, a micro-kernel and the finish do the work. Its only arithmetic on
+// elements is the addition of the sums of chains.
 //
 //   for each product of the batch
 //     for each block of nc columns, for each block of ms rows        their running totals stay in the scratch memory
@@ -12,11 +12,12 @@
 // The functions take the shape of the tile as constants. No stack, no data: everything else lives in the scratch memory.
 
 typedef void MicroKernel(uint32_t depth, address a, address b, address start, address tile);
-typedef void Packer(uint32_t type, address source, uint32_t lane_stride, uint32_t depth_stride, uint32_t lanes, uint32_t depth, address panel);
+typedef void Packer(uint32_t type, address source, uint32_t lane_stride, uint32_t depth_stride, uint32_t lanes, uint32_t depth,
+                    address panel);
 
 INLINE uint32_t smaller(uint32_t left, uint32_t right) { return left < right ? left : right; }
 
-// totals += tile; the sum is left in `tile` as well where it is wanted there.
+// into = totals + tile; `into` may be either of them.
 INLINE void add_tile(const uint32_t bytes, address totals, address tile, address into) {
   for (uint32_t offset = 0; offset < bytes; offset += 16) {
     wasm_v128_store(to(into + offset), ADD(wasm_v128_load(at(totals + offset)), wasm_v128_load(at(tile + offset))));
@@ -27,9 +28,10 @@ typedef struct {
   address a, b, c, d;
 } Operands;
 
-INLINE void multiply_block(const uint32_t rows_of_tile, const uint32_t columns_of_tile, MicroKernel *micro_kernel, const Arguments *arguments,
-                           Operands operands, address scratch, uint32_t row_base, uint32_t rows, uint32_t column_base, uint32_t columns,
-                           address totals, uint32_t depth, uint32_t first_chain, uint32_t last_chain) {
+INLINE void multiply_block(const uint32_t rows_of_tile, const uint32_t columns_of_tile, MicroKernel *micro_kernel,
+                           const Arguments *arguments, Operands operands, address scratch, uint32_t row_base, uint32_t rows,
+                           uint32_t column_base, uint32_t columns, address totals, uint32_t depth, uint32_t first_chain,
+                           uint32_t last_chain) {
   const uint32_t tile_bytes = rows_of_tile * columns_of_tile * REAL_BYTES;
   const address zeros = scratch + SCRATCH_ZEROS, tile = scratch + SCRATCH_TILE;
   address panel_b = scratch + arguments->panel_b;
@@ -58,8 +60,8 @@ INLINE void multiply_block(const uint32_t rows_of_tile, const uint32_t columns_o
   }
 }
 
-INLINE void multiply(const uint32_t rows_of_tile, const uint32_t columns_of_tile, MicroKernel *micro_kernel, Packer *pack_a, Packer *pack_b,
-                     const Arguments *arguments, Operands operands, address scratch) {
+INLINE void multiply(const uint32_t rows_of_tile, const uint32_t columns_of_tile, MicroKernel *micro_kernel, Packer *pack_a,
+                     Packer *pack_b, const Arguments *arguments, Operands operands, address scratch) {
   const uint32_t m = arguments->m, n = arguments->n, k = arguments->k;
   for (uint32_t column = 0; column < n; column += arguments->block_columns) {
     const uint32_t columns = smaller(n - column, arguments->block_columns);
@@ -72,11 +74,11 @@ INLINE void multiply(const uint32_t rows_of_tile, const uint32_t columns_of_tile
                arguments->depth_b, columns, depth, scratch + arguments->panel_b);
         for (uint32_t row = top; row < bottom; row += arguments->block_rows) {
           const uint32_t rows = smaller(bottom - row, arguments->block_rows);
-          pack_a(arguments->type_a, operands.a + row * arguments->row_a + step * arguments->depth_a, arguments->row_a, arguments->depth_a,
-                 rows, depth, scratch + arguments->panel_a);
+          pack_a(arguments->type_a, operands.a + row * arguments->row_a + step * arguments->depth_a, arguments->row_a,
+                 arguments->depth_a, rows, depth, scratch + arguments->panel_a);
           const address totals = scratch + arguments->totals + (row - top) * columns_in_tiles * REAL_BYTES;
-          multiply_block(rows_of_tile, columns_of_tile, micro_kernel, arguments, operands, scratch, row, rows, column, columns, totals, depth,
-                         step == 0, step + depth >= k);
+          multiply_block(rows_of_tile, columns_of_tile, micro_kernel, arguments, operands, scratch, row, rows, column, columns,
+                         totals, depth, step == 0, step + depth >= k);
         }
       }
     }
@@ -84,14 +86,15 @@ INLINE void multiply(const uint32_t rows_of_tile, const uint32_t columns_of_tile
 }
 
 // No product to sum (k = 0 or alpha = 0): D = act(beta * C + bias).
-INLINE void without_product(const uint32_t rows_of_tile, const uint32_t columns_of_tile, const Arguments *arguments, Operands operands,
-                            address scratch) {
+INLINE void without_product(const uint32_t rows_of_tile, const uint32_t columns_of_tile, const Arguments *arguments,
+                            Operands operands, address scratch) {
   for (uint32_t column = 0; column < arguments->n; column += columns_of_tile) {
     const uint32_t wide = smaller(arguments->n - column, columns_of_tile);
     if (arguments->has_bias) load_bias(arguments, scratch, column, wide);
     for (uint32_t row = 0; row < arguments->m; row += rows_of_tile) {
       finish_tile(columns_of_tile, arguments, scratch, operands.c + row * arguments->row_c + column * arguments->column_c,
-                  operands.d + row * arguments->row_d + column * arguments->column_d, smaller(arguments->m - row, rows_of_tile), wide, 0);
+                  operands.d + row * arguments->row_d + column * arguments->column_d, smaller(arguments->m - row, rows_of_tile),
+                  wide, 0);
     }
   }
 }
@@ -100,7 +103,8 @@ INLINE void without_product(const uint32_t rows_of_tile, const uint32_t columns_
 INLINE uint32_t run_batch(const uint32_t rows_of_tile, const uint32_t columns_of_tile, MicroKernel *micro_kernel, Packer *pack_a,
                           Packer *pack_b, Arguments *arguments, address scratch) {
   if (arguments->version != ARGUMENTS_VERSION) return STATUS_OTHER_VERSION;
-  for (uint32_t offset = 0; offset < SCRATCH_FIXED; offset += 16) wasm_v128_store(to(scratch + offset), wasm_i32x4_const_splat(0));
+  for (uint32_t offset = 0; offset < SCRATCH_FIXED; offset += 16)
+    wasm_v128_store(to(scratch + offset), wasm_i32x4_const_splat(0));
   Operands operands = {arguments->a, arguments->b, arguments->c, arguments->d};
   for (;;) {
     if (arguments->k == 0) {
@@ -127,14 +131,14 @@ INLINE uint32_t run_batch(const uint32_t rows_of_tile, const uint32_t columns_of
 }
 
 // A packer for panels of one width, shared by the tiles of that width; and the exported function of one tile.
-#define PACKER(width)                                                                                                          \
+#define PACKER(width)                                                                                                            \
   static __attribute__((noinline)) void pack_##width(uint32_t type, address source, uint32_t lane_stride, uint32_t depth_stride, \
-                                                     uint32_t lanes, uint32_t depth, address panel) {                          \
-    const Slab slab = {source, lane_stride, depth_stride, lanes, depth};                                                       \
-    pack(width, type, &slab, panel);                                                                                           \
+                                                     uint32_t lanes, uint32_t depth, address panel) {                            \
+    const Slab slab = {source, lane_stride, depth_stride, lanes, depth};                                                         \
+    pack(width, type, &slab, panel);                                                                                             \
   }
 
-#define KERNEL(name, rows, columns, micro_kernel)                                                                              \
-  __attribute__((export_name(#name))) uint32_t name(Arguments *arguments, address scratch) {                                   \
-    return run_batch(rows, columns, micro_kernel, pack_##rows, pack_##columns, arguments, scratch);                            \
+#define KERNEL(name, rows, columns, micro_kernel)                                                   \
+  __attribute__((export_name(#name))) uint32_t name(Arguments *arguments, address scratch) {        \
+    return run_batch(rows, columns, micro_kernel, pack_##rows, pack_##columns, arguments, scratch); \
   }

@@ -96,13 +96,16 @@ INLINE v128_t load2(const uint32_t type, address where) {
 INLINE v128_t load1(const uint32_t type, address where) {
   switch (type) {
   case FLOAT16: return widen_float16(wasm_u32x4_extend_low_u16x8(wasm_v128_load16_lane(at(where), wasm_i32x4_const_splat(0), 0)));
-  case BFLOAT16: return widen_bfloat16(wasm_u32x4_extend_low_u16x8(wasm_v128_load16_lane(at(where), wasm_i32x4_const_splat(0), 0)));
+  case BFLOAT16:
+    return widen_bfloat16(wasm_u32x4_extend_low_u16x8(wasm_v128_load16_lane(at(where), wasm_i32x4_const_splat(0), 0)));
   case FLOAT64: return wasm_f32x4_demote_f64x2_zero(wasm_v128_load64_zero(at(where)));
   default: return wasm_v128_load32_zero(at(where));
   }
 }
 
-INLINE v128_t narrow4(const uint32_t type, v128_t value) { return type == FLOAT16 ? narrow_float16(value) : narrow_bfloat16(value); }
+INLINE v128_t narrow4(const uint32_t type, v128_t value) {
+  return type == FLOAT16 ? narrow_float16(value) : narrow_bfloat16(value);
+}
 
 INLINE void store4(const uint32_t type, address where, v128_t value) {
   switch (type) {

@@ -6,8 +6,8 @@
 //   x = x + bias             the float32 of its column, widened
 //   D = round(act(x))
 //
-// Works in place in the tile. The includer defines LANES, REAL_BYTES, LOAD_VECTOR, LOAD_ONE, STORE_D, STORE_D_ONE, ADD, MULTIPLY, SPLAT_REAL,
-// LOAD_TILE_ONE(address), STORE_ONE(address, vector) and activate(code, vector).
+// Works in place in the tile. The includer defines LANES, REAL_BYTES, LOAD_VECTOR, LOAD_ONE, STORE_D, STORE_D_ONE, ADD, MULTIPLY,
+// SPLAT_REAL, LOAD_TILE_ONE(address), STORE_ONE(address, vector) and activate(code, vector).
 
 INLINE void load_bias(const Arguments *arguments, address scratch, uint32_t column, uint32_t columns) {
   address from = arguments->bias + column * 4, into = scratch + SCRATCH_BIAS;
@@ -19,8 +19,8 @@ INLINE v128_t add_c(v128_t value, v128_t c, v128_t beta, uint32_t beta_is_one, u
   return has_product ? ADD(value, scaled) : scaled;
 }
 
-INLINE void add_c_type(const uint32_t type, const uint32_t columns_of_tile, const Arguments *arguments, address tile, address c, uint32_t rows,
-                       uint32_t columns, uint32_t has_product) {
+INLINE void add_c_type(const uint32_t type, const uint32_t columns_of_tile, const Arguments *arguments, address tile, address c,
+                       uint32_t rows, uint32_t columns, uint32_t has_product) {
   const uint32_t beta_is_one = arguments->beta == 1.0;
   const v128_t beta = SPLAT_REAL(arguments->beta);
   const uint32_t whole = columns == columns_of_tile && arguments->column_c == element_size(type);
@@ -43,8 +43,8 @@ INLINE void add_c_type(const uint32_t type, const uint32_t columns_of_tile, cons
   }
 }
 
-INLINE void store_type(const uint32_t type, const uint32_t columns_of_tile, const Arguments *arguments, address tile, address d, uint32_t rows,
-                       uint32_t columns) {
+INLINE void store_type(const uint32_t type, const uint32_t columns_of_tile, const Arguments *arguments, address tile, address d,
+                       uint32_t rows, uint32_t columns) {
   const uint32_t whole = columns == columns_of_tile && arguments->column_d == element_size(type);
   for (uint32_t row = 0; row < rows; row++) {
     if (whole) {
@@ -61,8 +61,8 @@ INLINE void store_type(const uint32_t type, const uint32_t columns_of_tile, cons
   }
 }
 
-static __attribute__((noinline)) void finish_tile(const uint32_t columns_of_tile, const Arguments *arguments, address scratch, address c, address d,
-                                                  uint32_t rows, uint32_t columns, uint32_t has_product) {
+static __attribute__((noinline)) void finish_tile(const uint32_t columns_of_tile, const Arguments *arguments, address scratch,
+                                                  address c, address d, uint32_t rows, uint32_t columns, uint32_t has_product) {
   const address tile = scratch + SCRATCH_TILE;
   const uint32_t row_bytes = columns_of_tile * REAL_BYTES;
   const address end = tile + rows * row_bytes;

@@ -16,9 +16,9 @@
 #define STEP_B (2 * VECTOR_BYTES)
 
 #if BROADCAST_BY_SHUFFLE
-#define LOAD_ROWS(where)                                                                                                       \
-  v128_t rows[ROWS / LANES];                                                                                                   \
-  _Pragma("clang loop unroll(full)") for (uint32_t group = 0; group < ROWS / LANES; group++) rows[group] =                     \
+#define LOAD_ROWS(where)                                                                                   \
+  v128_t rows[ROWS / LANES];                                                                               \
+  _Pragma("clang loop unroll(full)") for (uint32_t group = 0; group < ROWS / LANES; group++) rows[group] = \
       wasm_v128_load((where) + group * VECTOR_BYTES);
 #define ROW(where, row) SHUFFLE(rows[(row) / LANES], (row) % LANES)
 #else
@@ -26,19 +26,20 @@
 #define ROW(where, row) SPLAT((where) + (row) * (VECTOR_BYTES / LANES))
 #endif
 
-#define STEP(offset)                                                                                                           \
-  {                                                                                                                            \
-    v128_t left = wasm_v128_load(b + (offset) * STEP_B);                                                                   \
-    v128_t right = wasm_v128_load(b + (offset) * STEP_B + VECTOR_BYTES);                                                   \
-    LOAD_ROWS(a + (offset) * STEP_A)                                                                                           \
-    _Pragma("clang loop unroll(full)") for (uint32_t row = 0; row < ROWS; row++) {                                             \
-      v128_t value = ROW(a + (offset) * STEP_A, row);                                                                          \
-      sums[row][0] = MULTIPLY_ADD(value, left, sums[row][0]);                                                                  \
-      sums[row][1] = MULTIPLY_ADD(value, right, sums[row][1]);                                                                 \
-    }                                                                                                                          \
+#define STEP(offset)                                                               \
+  {                                                                                \
+    v128_t left = wasm_v128_load(b + (offset) * STEP_B);                           \
+    v128_t right = wasm_v128_load(b + (offset) * STEP_B + VECTOR_BYTES);           \
+    LOAD_ROWS(a + (offset) * STEP_A)                                               \
+    _Pragma("clang loop unroll(full)") for (uint32_t row = 0; row < ROWS; row++) { \
+      v128_t value = ROW(a + (offset) * STEP_A, row);                              \
+      sums[row][0] = MULTIPLY_ADD(value, left, sums[row][0]);                      \
+      sums[row][1] = MULTIPLY_ADD(value, right, sums[row][1]);                     \
+    }                                                                              \
   }
 
-static __attribute__((noinline)) void TILE(uint32_t depth, address panel_a, address panel_b, address start_tile, address into_tile) {
+static __attribute__((noinline)) void TILE(uint32_t depth, address panel_a, address panel_b, address start_tile,
+                                           address into_tile) {
   // Pointers, not wrapped addresses: only then do the offsets of a step fold into its loads.
   const char *a = at(panel_a), *b = at(panel_b), *start = at(start_tile);
   char *tile = to(into_tile);

@@ -14,8 +14,8 @@ typedef struct {
   uint32_t lanes, depth;
 } Slab;
 
-INLINE void pack_elements(const uint32_t width, const uint32_t type, const Slab *slab, address source, uint32_t lanes, uint32_t first,
-                          address panel) {
+INLINE void pack_elements(const uint32_t width, const uint32_t type, const Slab *slab, address source, uint32_t lanes,
+                          uint32_t first, address panel) {
   for (uint32_t lane = 0; lane < width; lane++) {
     address from = source + lane * slab->lane_stride + first * slab->depth_stride;
     address into = panel + (first * width + lane) * REAL_BYTES;

@@ -26,7 +26,7 @@ _ERRORS: dict[str, type[GemmError]] = {
 }
 
 _TWO_LINES = """\
-import * as bridge from "./py_gemm/web/bridge.js";
+import * as bridge from "./bridge.js";
 pyodide.registerJsModule("py_gemm_bridge", bridge);"""
 
 
@@ -176,7 +176,7 @@ class BrowserDevice(Device):
         return self._bridge.buffer(allocation.number)
 
     def _destroy(self, allocation: Allocation) -> None:
-        self._bridge.dropBuffer(allocation.number, True)
+        self._bridge.destroyBuffer(allocation.number)
 
     def _upload(self, buffer: Buffer, data: Any, offset: int) -> None:
         self._call(self._js_execute, f'{{"u":[[{buffer.number},{offset}]],"d":[],"r":[]}}', *_proxies([data]))
@@ -190,10 +190,10 @@ class BrowserDevice(Device):
             raise self.translate(error) from None
 
     def translate(self, error: Any) -> GemmError:
-        """What the bridge threw as one of ours. Memory that could not be had may lie in the pool as a dead buffer: drop it all."""
+        """What the bridge threw as one of ours."""
         translated = _translate(error)
         if isinstance(translated, DeviceMemoryError):
-            self.empty_pool()
+            self.distrust_memory()
         return translated
 
     def settle(self) -> Any:

@@ -1,13 +1,11 @@
 """The native device: wgpu-py over Vulkan, Metal or Direct3D. Carries out jobs; decides nothing about products. Imports no NumPy.
 
-Parameters of dispatches live in slots of uniform buffers ("arenas"), found by their content and never overwritten: a recorded
-encoder may be submitted at any later time. A full arena is forgotten, not destroyed; whatever was recorded keeps it alive.
+wgpu raises a fault in the call that caused it, so nothing is left to report later; read-backs alone are waited for.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,13 +15,10 @@ from ...errors import DeviceLostError, DeviceMemoryError, GemmError, Unsupported
 from ..capabilities import Capabilities, Limits, looks_like_software
 from ..device import Buffer, Device, Dispatch, Finished, Job, Pending, as_bytes
 from ..pool import Allocation, Pool, size_class
-from ..shaders import ShaderKey, assemble
+from ..shaders import ShaderKey
+from .timestamp_period import timestamp_period
+from .wgpu_recorder import Recorder
 
-# A slot holds any kernel's uniform block and is the alignment that WebGPU guarantees for dynamic offsets.
-SLOT_BYTES = 256
-ARENA_SLOTS = 256
-# Bind groups kept for each pipeline (gpu-kernel users cycle through few triples of buffers).
-BIND_GROUPS = 64
 # Unused read-back memory that is kept.
 STAGING_BYTES = 64 << 20
 
@@ -101,13 +96,8 @@ class WgpuDevice(Device):
         self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._next_number = 0
         self._staging = Pool(STAGING_BYTES)
-        self._layouts: dict[tuple[str, ...], Any] = {}
-        self._pipelines: dict[ShaderKey, Any] = {}
-        self._bind_groups: dict[ShaderKey, OrderedDict[tuple[int, ...], Any]] = {}
-        self._arena: Any = None
-        self._arena_number = 0
-        self._slots: dict[bytes, int] = {}
-        self._counts = {"bind_groups": 0, "parameter_slots": 0, "pipelines": 0, "staging_buffers": 0}
+        self._recorder = Recorder(self._wgpu, raw)
+        self._staging_created = 0
         self._clock = _Clock(self._wgpu, raw) if "timestamp-query" in raw.features else None
 
     @property
@@ -122,7 +112,7 @@ class WgpuDevice(Device):
         return True
 
     def counts(self) -> dict[str, int]:
-        return {"buffers": self.buffers_created, **self._counts}
+        return {"buffers": self.buffers_created, "staging_buffers": self._staging_created, **self._recorder.counts}
 
     def destroy(self) -> None:
         if self._lost is None:
@@ -142,10 +132,10 @@ class WgpuDevice(Device):
 
     def record(self, encoder: Any, dispatches: tuple[Dispatch, ...]) -> None:
         with self._translated():
-            self._record(encoder, dispatches, None)
+            self._recorder.record(encoder, dispatches)
 
     def release_bindings(self, shader: ShaderKey) -> None:
-        self._bind_groups.pop(shader, None)
+        self._recorder.forget_shader(shader)
 
     def execute(self, job: Job) -> Pending:
         with self._translated():
@@ -156,7 +146,7 @@ class WgpuDevice(Device):
             clock = self._clock if job.reads and job.dispatches else None
             encoder = self._raw.create_command_encoder()
             if job.dispatches:
-                self._record(encoder, tuple(job.dispatches), clock)
+                self._recorder.record(encoder, job.dispatches, clock and clock.writes)
             pending: Pending
             if job.reads:
                 places, total = _places(job, clock is not None)
@@ -173,83 +163,12 @@ class WgpuDevice(Device):
             self._raw.queue.submit([encoder.finish()])
         return pending
 
-    def _record(self, encoder: Any, dispatches: tuple[Dispatch, ...], clock: _Clock | None) -> None:
-        bound = []
-        for dispatch in dispatches:
-            pipeline = self._pipeline(dispatch.shader)
-            offset = self._slot(dispatch.parameters)
-            bound.append((pipeline, self._bind_group(dispatch), offset, dispatch.workgroups))
-        compute = encoder.begin_compute_pass() if clock is None else encoder.begin_compute_pass(timestamp_writes=clock.writes)
-        for pipeline, group, offset, workgroups in bound:
-            compute.set_pipeline(pipeline)
-            compute.set_bind_group(0, group, [offset])
-            compute.dispatch_workgroups(*workgroups)
-        compute.end()
-
-    def _slot(self, parameters: bytes) -> int:
-        """The dynamic offset of a slot that holds `parameters`."""
-        offset = self._slots.get(parameters)
-        if offset is None:
-            if self._arena is None or len(self._slots) == ARENA_SLOTS:
-                usage = self._wgpu.BufferUsage
-                self._arena = self._raw.create_buffer(size=ARENA_SLOTS * SLOT_BYTES, usage=usage.UNIFORM | usage.COPY_DST)
-                self._arena_number += 1
-                self._slots = {}
-            offset = len(self._slots) * SLOT_BYTES
-            self._raw.queue.write_buffer(self._arena, offset, parameters)
-            self._slots[parameters] = offset
-            self._counts["parameter_slots"] += 1
-        return offset
-
-    def _bind_group(self, dispatch: Dispatch) -> Any:
-        cache = self._bind_groups.setdefault(dispatch.shader, OrderedDict())
-        key = (self._arena_number, *(buffer.number for buffer in dispatch.buffers))
-        group = cache.get(key)
-        if group is not None:
-            cache.move_to_end(key)
-            return group
-        entries = [{"binding": 0, "resource": {"buffer": self._arena, "offset": 0, "size": SLOT_BYTES}}]
-        for binding, buffer in enumerate(dispatch.buffers, 1):
-            entries.append({"binding": binding, "resource": {"buffer": buffer.handle, "offset": 0, "size": buffer.handle.size}})
-        group = self._raw.create_bind_group(layout=self._layout(dispatch.shader.bindings), entries=entries)
-        self._counts["bind_groups"] += 1
-        cache[key] = group
-        if len(cache) > BIND_GROUPS:
-            cache.popitem(last=False)
-        return group
-
-    def _layout(self, bindings: tuple[str, ...]) -> Any:
-        if bindings not in self._layouts:
-            types = {"uniform": "uniform", "read": "read-only-storage", "write": "storage"}
-            entries = [
-                {
-                    "binding": index,
-                    "visibility": self._wgpu.ShaderStage.COMPUTE,
-                    "buffer": {"type": types[each], "has_dynamic_offset": each == "uniform"},
-                }
-                for index, each in enumerate(bindings)
-            ]
-            self._layouts[bindings] = self._raw.create_bind_group_layout(entries=entries)
-        return self._layouts[bindings]
-
-    def _pipeline(self, key: ShaderKey) -> Any:
-        pipeline = self._pipelines.get(key)
-        if pipeline is None:
-            module = self._raw.create_shader_module(label=key.label, code=assemble(key))
-            layout = self._raw.create_pipeline_layout(bind_group_layouts=[self._layout(key.bindings)])
-            pipeline = self._raw.create_compute_pipeline(
-                label=key.label, layout=layout, compute={"module": module, "entry_point": "main"}
-            )
-            self._pipelines[key] = pipeline
-            self._ready.add(key)
-            self._counts["pipelines"] += 1
-        return pipeline
-
     def _compile(self, shaders: list[ShaderKey]) -> Pending:
         self.require_alive()
         with self._translated():
             for key in shaders:
-                self._pipeline(key)
+                self._recorder.pipeline(key)
+                self._ready.add(key)
         return Finished()
 
     # Buffers
@@ -276,9 +195,7 @@ class WgpuDevice(Device):
         return allocation.handle
 
     def _destroy(self, allocation: Allocation) -> None:
-        for cache in self._bind_groups.values():
-            for key in [key for key in cache if allocation.number in key[1:]]:
-                del cache[key]
+        self._recorder.forget_buffer(allocation.number)
         allocation.handle.destroy()
 
     def _upload(self, buffer: Buffer, data: Any, offset: int) -> None:
@@ -300,7 +217,7 @@ class WgpuDevice(Device):
         if staging is None:
             usage = self._wgpu.BufferUsage
             staging = Allocation(capacity, 0, self._raw.create_buffer(size=capacity, usage=usage.MAP_READ | usage.COPY_DST))
-            self._counts["staging_buffers"] += 1
+            self._staging_created += 1
         return staging
 
     def give_staging(self, staging: Allocation) -> None:
@@ -316,6 +233,7 @@ class WgpuDevice(Device):
         try:
             yield
         except wgpu.GPUOutOfMemoryError as error:
+            # Nothing dead was handed out; the memory that waits for re-use is what the next call may need.
             self.empty_pool()
             raise DeviceMemoryError(str(error)) from error
         except (wgpu.GPUError, wgpu.GPUPipelineError) as error:
@@ -341,8 +259,6 @@ class _Clock:
     """Timestamps around one compute pass; jobs run in order, so one query set serves all."""
 
     def __init__(self, wgpu: Any, raw: Any) -> None:
-        from .timestamp_period import timestamp_period
-
         self.period = timestamp_period(raw.queue)
         self._queries = raw.create_query_set(type="timestamp", count=2)
         usage = wgpu.BufferUsage

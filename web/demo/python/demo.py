@@ -32,10 +32,14 @@ def _plain(value: object) -> Any:
 
 
 class Session:
-    """The matrices of the page and the verbs on them. `post(kind, data)` tells the page what happens in between."""
+    """The matrices of the page and the verbs on them.
 
-    def __init__(self, post: Callable[[str, Any], None]) -> None:
+    `post(kind, data)` tells the page what happens in between; `stopped()` says whether somebody wants a run to end.
+    """
+
+    def __init__(self, post: Callable[[str, Any], None], stopped: Callable[[], bool]) -> None:
         self._post = post
+        self._stopped = stopped
         self._operands: dict[str, Matrix] = {}
         self._result: Matrix | None = None
         self._reference: measure.Reference | None = None
@@ -97,10 +101,17 @@ class Session:
 
         device: "best", "gpu" or "cpu"; mode: "fast" or "deterministic"; numpy: "auto", "always" or "never".
         """
-        a, b = self._operands["A"], self._operands["B"]
+        try:
+            return _plain(await self._run(self._operands["A"], self._operands["B"], device, mode, numpy))
+        except measure.StoppedError:
+            return _plain({"error": "Stopped.", "at": "run"})
+        except MemoryError:
+            return _plain({"error": "There is not enough memory for this product in the browser.", "at": "run"})
+
+    async def _run(self, a: Matrix, b: Matrix, device: str, mode: str, numpy: str) -> Answer:
         fault = _fault_of_pair(a, b)
         if fault:
-            return _plain({"error": fault, "at": "sizes"})
+            return {"error": fault, "at": "sizes"}
         self._result = None
         if self._gpu is None or self._gpu.lost:
             await self._request_gpu()
@@ -110,33 +121,43 @@ class Session:
             "cpu": await self._own_lane("cpu", "cpu", a, b, mode, results),
             "numpy": await self._numpy_lane(a, b, numpy, results),
         }
-        chosen = device
-        if device == "best":
-            values = np.asarray(await pg.gemm_async(a.values, b.values, mode=mode, **measure.type_arguments(a, b)))
-            chosen = "cpu" if pg.last_run().device == "cpu" else "gpu"
-            results[chosen] = Matrix(values, measure.result_type(a, b))
+        chosen = device if device != "best" else await self._best(a, b, mode, results)
         if chosen not in results:
-            return _plain({"error": lanes[chosen]["reason"], "at": "device", "lanes": list(lanes.values())})
-        self._post("stage", "Computing the float64 reference")
+            return {"error": lanes[chosen]["reason"], "at": "device", "lanes": list(lanes.values())}
+        self._stage("Computing the float64 reference")
         self._reference = measure.make_reference(a, b)
-        self._post("stage", "Measuring errors")
-        details = {name: measure.errors_of(result, self._reference) for name, result in results.items()}
-        for name, errors in details.items():
-            lanes[name].update(measure.largest(errors, self._reference))
+        self._stage("Measuring errors")
+        errors = {name: measure.errors_of(result, self._reference) for name, result in results.items()}
+        for name, each in errors.items():
+            lanes[name].update(measure.largest(each, self._reference))
         result = self._result = results[chosen]
         self.console.namespace["D"] = _read_only(result)
-        return _plain(
-            {
-                "chosen": chosen,
-                "asked": device,
-                "mode": mode,
-                "lanes": list(lanes.values()),
-                "summary": result.summary(),
-                "picture": matrices.picture(result),
-                "corner": matrices.corner(result),
-                "errors": measure.describe(details[chosen], result, self._reference),
-            }
-        )
+        return {
+            "chosen": chosen,
+            "asked": device,
+            "mode": mode,
+            "lanes": list(lanes.values()),
+            "summary": result.summary(),
+            "picture": matrices.picture_of_extremes(result),
+            "corner": matrices.corner(result),
+            "errors": measure.describe(errors[chosen], result, self._reference),
+        }
+
+    async def _best(self, a: Matrix, b: Matrix, mode: str, results: dict[str, Matrix]) -> str:
+        """Leaves the choice to py_gemm; the lane it took, whose result is now the one of that call."""
+        values = np.asarray(await pg.gemm_async(a.values, b.values, mode=mode, **measure.type_arguments(a, b)))
+        report = pg.last_run()
+        chosen = "cpu" if report is None or report.device == "cpu" else "gpu"
+        results[chosen] = Matrix(values, measure.result_type(a, b))
+        return chosen
+
+    def _proceed(self) -> None:
+        if self._stopped():
+            raise measure.StoppedError
+
+    def _stage(self, text: str) -> None:
+        self._proceed()
+        self._post("stage", text)
 
     async def _gpu_lane(self, a: Matrix, b: Matrix, mode: str, results: dict[str, Matrix]) -> Answer:
         if self._gpu is None:
@@ -146,20 +167,10 @@ class Session:
     async def _own_lane(self, lane: str, device: Any, a: Matrix, b: Matrix, mode: str, results: dict[str, Matrix]) -> Answer:
         self._tell({"lane": lane, "state": "measuring"})
         try:
-            results[lane], timing, report = await measure.time_product(a, b, device, mode)
+            results[lane], timing, report = await measure.time_product(a, b, device, mode, self._proceed)
         except FAULTS as error:
             return self._tell({"lane": lane, "state": "failed", "reason": str(error)})
-        gpu_seconds = report.gpu_seconds
-        return self._tell(
-            {
-                "lane": lane,
-                "state": "done",
-                "adapter": str(report.adapter),
-                "variant": str(report.variant),
-                "gpu_seconds": None if gpu_seconds is None else float(gpu_seconds),
-                **_speed(timing, a, b),
-            }
-        )
+        return self._tell({"lane": lane, "state": "done", **_report(report), **_speed(timing, a, b)})
 
     async def _numpy_lane(self, a: Matrix, b: Matrix, wish: str, results: dict[str, Matrix]) -> Answer:
         if wish == "never":
@@ -169,7 +180,7 @@ class Session:
             reason = f"NumPy would take about {estimate:.0f} s here."
             return self._tell({"lane": "numpy", "state": "skipped", "reason": reason, "estimate": estimate})
         self._tell({"lane": "numpy", "state": "measuring", "estimate": estimate})
-        results["numpy"], timing = await measure.time_numpy(a, b)
+        results["numpy"], timing = await measure.time_numpy(a, b, self._proceed)
         as_float32 = "bfloat16" in (a.type, b.type)
         variant = f"matmul on {'float32 (NumPy has no bfloat16)' if as_float32 else measure.result_type(a, b)}"
         return self._tell(
@@ -227,6 +238,17 @@ def _fault_of_pair(a: Matrix, b: Matrix) -> str:
     if a.shape[0] * b.shape[1] > matrices.MOST_ELEMENTS:
         return f"D would be {a.shape[0]:,} × {b.shape[1]:,}; this page holds at most {matrices.MOST_ELEMENTS:,} elements a matrix."
     return ""
+
+
+def _report(report: pg.RunReport | None) -> Answer:
+    if report is None:
+        return {}
+    seconds = report.gpu_seconds
+    return {
+        "adapter": str(report.adapter),
+        "variant": str(report.variant),
+        "gpu_seconds": None if seconds is None else float(seconds),
+    }
 
 
 def _speed(timing: measure.Timing, a: Matrix, b: Matrix) -> Answer:

@@ -114,6 +114,20 @@ def _wide(random: np.random.Generator, shape: tuple[int, int], dtype: Any) -> Ar
     return magnitude.astype(dtype)
 
 
+def cosines(side: str, rows: int, columns: int, first: int) -> NDArray[np.float64]:
+    """Cosine waves, one a row in A and one a column in B, of rising frequency beginning with `first`.
+
+    The waves are orthogonal, so that the product of A and B of one `first` is diagonal where m and n are at most k.
+    """
+    waves, length = (rows, columns) if side == "A" else (columns, rows)
+    # Whole numbers up to one period keep the angle exact for any frequency.
+    frequency = (np.arange(waves, dtype=np.int64) + first) % (4 * length)
+    phase = np.multiply.outer(frequency, 2 * np.arange(length, dtype=np.int64) + 1) % (4 * length)
+    table = np.cos(np.arange(4 * length) * (np.pi / (2 * length)))
+    made: NDArray[np.float64] = table[phase]
+    return made if side == "A" else np.ascontiguousarray(made.T)
+
+
 DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, tuple[int, int], Any], Array]] = {
     "normal": _normal,
     "uniform": _uniform,
@@ -123,8 +137,13 @@ DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, tuple[int, int], Any], A
 
 
 def generate(side: str, rows: int, columns: int, name: str, seed: int, distribution: str) -> Matrix:
-    """A random matrix. A and B of one seed differ; one (side, sizes, seed, distribution) is the same matrix in every run."""
+    """A matrix of random numbers, or of cosines that begin with frequency `seed`.
+
+    A and B of one seed differ; one (side, sizes, seed, distribution) is the same matrix in every run.
+    """
     check_size(side, rows, columns)
+    if distribution == "cosines":
+        return convert(cosines(side, rows, columns, seed), name)
     random = np.random.default_rng([seed, ord(side)])
     dtype = np.float64 if name == "float64" else np.float32
     return convert(DISTRIBUTIONS[distribution](random, (rows, columns), dtype), name)
@@ -236,7 +255,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def picture(matrix: Matrix, most: int = 128) -> dict[str, object]:
+def picture(matrix: Matrix, most: int = 256) -> dict[str, object]:
     """A sample of at most `most` x `most` for drawing: the element in the middle of each cell, as a flat float32 array."""
     rows, columns = matrix.shape
     height, width = min(rows, most), min(columns, most)
@@ -247,11 +266,23 @@ def picture(matrix: Matrix, most: int = 128) -> dict[str, object]:
         return {"height": height, "width": width, "values": np.ascontiguousarray(sample, np.float32).ravel()}
 
 
+def picture_of_extremes(matrix: Matrix, most: int = 256) -> dict[str, object]:
+    """At most `most` x `most` cells for drawing, each the element of largest magnitude in it, so that no thin line is missed."""
+    rows, columns = matrix.shape
+    height, width = min(rows, most), min(columns, most)
+    tops, lefts = np.arange(height) * rows // height, np.arange(width) * columns // width
+    numbers = matrix.numbers()
+    with np.errstate(all="ignore"):
+        high, low = (reduce.reduceat(reduce.reduceat(numbers, tops, axis=0), lefts, axis=1) for reduce in (np.maximum, np.minimum))
+        values = np.where(np.abs(low) > np.abs(high), low, high).astype(np.float32)
+    return {"height": height, "width": width, "values": values.ravel()}
+
+
 def corner(matrix: Matrix, most: int = 6) -> dict[str, object]:
-    """The upper left corner as text, each number with as many digits as tell its type's values apart."""
+    """The upper left corner as text, each number with a few digits (no more than its type holds)."""
     rows, columns = (min(size, most) for size in matrix.shape)
     numbers = Matrix(matrix.values[:rows, :columns], matrix.type).numbers()
-    digits = {"float32": 6, "float16": 4, "bfloat16": 3, "float64": 8}[matrix.type]
+    digits = {"float32": 5, "float16": 4, "bfloat16": 3, "float64": 5}[matrix.type]
     return {
         "cells": [[f"{float(x):.{digits}g}" for x in row] for row in numbers],
         "rows": matrix.shape[0],

@@ -31,6 +31,10 @@ FAST_REFERENCE_FLOPS = 2e10
 PROOF_ROWS = 3
 
 
+class StoppedError(Exception):
+    """Somebody asked to stop; nothing is wrong."""
+
+
 @dataclass(frozen=True)
 class Timing:
     """Seconds of the first call (with compiling and warming up), and the median of `samples` further ones."""
@@ -40,13 +44,18 @@ class Timing:
     samples: int
 
 
-async def time_calls(call: Callable[[], Awaitable[object]]) -> Timing:
-    """Times an awaitable call; short calls are timed in groups, and a call that takes many seconds is made once."""
+async def time_calls(call: Callable[[], Awaitable[object]], proceed: Callable[[], None]) -> Timing:
+    """Times an awaitable call; short calls are timed in groups, and a call that takes many seconds is made once.
+
+    `proceed` is asked before each sample and may raise StoppedError.
+    """
+    proceed()
     start = time.perf_counter()
     await call()
     first = time.perf_counter() - start
     if first > LONG_CALL_S:
         return Timing(first, first, 1)
+    proceed()
     start = time.perf_counter()
     await call()
     second = time.perf_counter() - start
@@ -54,6 +63,7 @@ async def time_calls(call: Callable[[], Awaitable[object]]) -> Timing:
     samples = [second] if group == 1 else []
     deadline = start + PATIENCE_S
     while len(samples) < MOST_SAMPLES and (not samples or time.perf_counter() < deadline):
+        proceed()
         start = time.perf_counter()
         for _ in range(group):
             await call()
@@ -66,7 +76,7 @@ def flops(a: Matrix, b: Matrix) -> float:
     return 2.0 * a.shape[0] * a.shape[1] * b.shape[1]
 
 
-def type_arguments(a: Matrix, b: Matrix) -> dict[str, str]:
+def type_arguments(a: Matrix, b: Matrix) -> dict[str, Any]:
     """The `dtype_a` and `dtype_b` that mark uint16 bits as bfloat16."""
     return {f"dtype_{name}": "bfloat16" for name, matrix in (("a", a), ("b", b)) if matrix.type == "bfloat16"}
 
@@ -206,18 +216,20 @@ def describe(errors: NDArray[np.float64], result: Matrix, reference: Reference) 
     }
 
 
-async def time_product(a: Matrix, b: Matrix, device: Any, mode: str) -> tuple[Matrix, Timing, Any]:
+async def time_product(
+    a: Matrix, b: Matrix, device: Any, mode: str, proceed: Callable[[], None]
+) -> tuple[Matrix, Timing, pg.RunReport | None]:
     """The product through py_gemm on one device: result, timing and py_gemm's own report of the last call."""
     results: list[Array] = []
 
     async def call() -> None:
         results[:] = [await pg.gemm_async(a.values, b.values, device=device, mode=mode, **type_arguments(a, b))]
 
-    timing = await time_calls(call)
+    timing = await time_calls(call, proceed)
     return Matrix(np.asarray(results[0]), result_type(a, b)), timing, pg.last_run()
 
 
-async def time_numpy(a: Matrix, b: Matrix) -> tuple[Matrix, Timing]:
+async def time_numpy(a: Matrix, b: Matrix, proceed: Callable[[], None]) -> tuple[Matrix, Timing]:
     """The product by NumPy's matmul: result and timing. bfloat16 operands are widened beforehand, outside the timing."""
     left, right = a.numbers(), b.numbers()
 
@@ -225,6 +237,6 @@ async def time_numpy(a: Matrix, b: Matrix) -> tuple[Matrix, Timing]:
         with np.errstate(all="ignore"):
             np.matmul(left, right)
 
-    timing = await time_calls(call)
+    timing = await time_calls(call, proceed)
     with np.errstate(all="ignore"):
         return numpy_product(a, b), timing

@@ -1,0 +1,244 @@
+"""The bridge in a real Chromium: every type and odd size in every realm, one device a host, and what its memory may not do.
+
+The products run through py_gemm/gpu alone, so the current Pyodide of npm, which has no NumPy, runs them too.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from py_gemm.gpu.variants import TILED
+from tests.browser.harness import PyodideHost, PythonError
+from tests.gpu.order import replay
+
+HOSTS = ["pyodide_page", "pyodide_worker", "pyodide_plain", "pyodide_csp", "pyodide_npm"]
+TYPES = ["float32", "float16", "bfloat16"]
+
+PROBE = (Path(__file__).parent / "bridge_probe.py").read_text()
+TOOLS = """
+import sys, types
+if "bridge_probe" not in sys.modules:
+    sys.modules["bridge_probe"] = types.ModuleType("bridge_probe")
+    exec(source, sys.modules["bridge_probe"].__dict__)
+import bridge_probe as tools
+device = await tools.device()
+"""
+
+
+@pytest.fixture
+def host(request: pytest.FixtureRequest) -> PyodideHost:
+    found = request.getfixturevalue(getattr(request, "param", "pyodide_page"))
+    assert isinstance(found, PyodideHost)
+    return found
+
+
+def run(host: PyodideHost, code: str, **names: Any) -> Any:
+    return host.run(TOOLS + code, source=PROBE, **names)
+
+
+@pytest.mark.parametrize("wait", [True, False], ids=["sync", "async"])
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("host", HOSTS, indirect=True)
+def test_products_of_odd_sizes_in_every_realm(host: PyodideHost, name: str, wait: bool) -> None:
+    """Both transposes of each operand, results of every type, sizes that fill neither words nor tiles."""
+    cases = [
+        [*size, [name, name, result], ta, tb, wait]
+        for size, result, (ta, tb) in zip(
+            [(1, 1, 1), (3, 5, 7), (7, 1, 9), (65, 3, 17)], [*TYPES, name], product([False, True], repeat=2), strict=True
+        )
+    ]
+    code = "[await tools.product_is_exact(*case) for case in cases]"
+    assert run(host, code, cases=cases) == [True] * len(cases)
+
+
+@pytest.mark.parametrize(("name_a", "name_b"), list(product(TYPES, TYPES)))
+def test_every_mix_of_types(host: PyodideHost, name_a: str, name_b: str) -> None:
+    assert run(host, "await tools.product_is_exact(17, 9, 33, names, False, False, False)", names=[name_a, name_b, "float32"])
+
+
+@pytest.mark.parametrize("host", HOSTS, indirect=True)
+def test_bytes_of_any_length_go_and_come_back(host: PyodideHost) -> None:
+    code = """
+found = []
+for count in [*range(1, 18), 255, 1001, 70001]:
+    data = bytes((7 * each + count) % 256 for each in range(count))
+    buffer = device.create_buffer(data)
+    found.append(await device.read_buffer_async(buffer, 0, count) == data and device.read_buffer(buffer, 0, count) == data)
+all(found)
+"""
+    assert run(host, code) is True
+
+
+def test_part_of_a_buffer_is_written_and_read(host: PyodideHost) -> None:
+    code = """
+buffer = device.create_buffer(bytes(range(16)))
+device.write_buffer(buffer, bytes([99, 98, 97, 96, 95]), 8)
+list(await device.read_buffer_async(buffer, 4))
+"""
+    assert run(host, code) == [4, 5, 6, 7, 99, 98, 97, 96, 95, 0, 0, 0]
+
+
+def test_numpy_arrays_of_float16_cross_as_they_are(host: PyodideHost) -> None:
+    """Pyodide refuses them a typed view of their own; the bridge asks for bytes."""
+    code = """
+import numpy as np
+from py_gemm.gpu.device import Job
+data, out = np.arange(7, dtype=np.float16), np.zeros(7, np.float16)
+buffer = device.create_buffer(data)
+await device.execute(Job(reads=[(buffer, 0, data.nbytes, out)]))
+out.tolist()
+"""
+    assert run(host, code) == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_an_array_that_is_not_contiguous_is_refused(host: PyodideHost) -> None:
+    with pytest.raises(PythonError, match=r"ShapeError.*C-contiguous"):
+        run(host, "import numpy as np; device.create_buffer(np.zeros((4, 4))[:, 1])")
+
+
+@pytest.mark.parametrize("host", ["pyodide_page", "pyodide_worker"], indirect=True)
+def test_memory_may_grow_while_a_result_is_under_way(host: PyodideHost) -> None:
+    """Growth detaches every view of Python's memory: the bridge must take its view when the bytes have arrived."""
+    code = """
+import js
+operation, a, b, expected = tools.planned(device, 33, 33, 33, "float32", "float32", "float32", False, False)
+out = tools.reads_back("float32", 33 * 33)
+_, pending = operation.start(a, b, read_into=out)
+from pyodide.ffi import create_proxy
+proxy = create_proxy(out)
+view = proxy.getBuffer("u8")
+before = view.data.buffer.byteLength
+hoard = []
+while view.data.buffer.byteLength == before and len(hoard) < 64:
+    hoard.append(bytearray(32 << 20))
+grown = view.data.buffer.byteLength != before
+view.release()
+proxy.destroy()
+await pending
+[grown, tools.unpack(bytes(out), "float32") == expected]
+"""
+    assert run(host, code) == [True, True]
+
+
+@pytest.mark.parametrize("host", ["pyodide_page", "pyodide_worker"], indirect=True)
+def test_repeated_products_create_nothing_and_leave_no_proxy(host: PyodideHost) -> None:
+    code = """
+operation, a, b, _ = tools.planned(device, 5, 7, 9, "float16", "float32", "bfloat16", False, False)
+out = tools.reads_back("bfloat16", 35)
+async def once():
+    await operation.start(a, b, read_into=out)[1]
+await once()
+before = device.counts()
+for _ in range(100):
+    await once()
+import sys
+[device.counts() == before, sys.getrefcount(out) <= 3]
+"""
+    assert run(host, code) == [True, True]
+
+
+def test_chains_stay_on_the_device(host: PyodideHost) -> None:
+    """Twenty products, one read-back, one wait."""
+    code = """
+from py_gemm.gpu.operation import DeviceOperand, HostOperand
+from py_gemm.gpu.planner import dense_layout
+operation, _, _, _ = tools.planned(device, 8, 8, 8, "float32", "float32", "float32", False, False)
+layout = dense_layout(8, 8, ())
+half = HostOperand(tools.pack([0.5 if i % 9 == 0 else 0.0 for i in range(64)], "float32"), layout)
+current, _ = operation.start(HostOperand(tools.pack([1.0] * 64, "float32"), layout), half)
+for _ in range(19):
+    current, _ = operation.start(DeviceOperand(current, layout), half)
+tools.unpack(await device.read_buffer_async(current), "float32") == [0.5 ** 20] * 64
+"""
+    assert run(host, code) is True
+
+
+@pytest.mark.parametrize("k", [1, 17, 128, 300])
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_sums_of_halves_have_the_stated_order_bit_for_bit(host: PyodideHost, name: str, k: int) -> None:
+    """The same bits as in the replay, hence the same as on the native device."""
+    rng = np.random.default_rng(k)
+    bits = 16 if name == "float16" else 8
+    a, b = (np.float32(rng.integers(1 << (bits - 6), 1 << (bits - 5), shape)) / (1 << (bits - 6)) for shape in ((5, k), (k, 7)))
+    code = """
+operation, x, y, _ = tools.planned(device, 5, 7, k, name, name, "float32", False, False)
+out = tools.reads_back("float32", 35)
+x.data, y.data = tools.pack(a, name), tools.pack(b, name)
+await operation.start(x, y, read_into=out)[1]
+list(out)
+"""
+    found = run(host, code, k=k, name=name, a=a.ravel().tolist(), b=b.ravel().tolist())
+    expected = replay(TILED.order, a, b, fused=True)
+    assert np.array_equal(np.frombuffer(bytes(found), np.float32).reshape(5, 7), expected)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_every_half_is_widened_and_narrowed_right(host: PyodideHost, name: str) -> None:
+    """All 65,536 patterns there and back, on the browser's compiler: only NaN may change, and stays NaN."""
+    code = """
+import struct
+from py_gemm.dtypes import FLOAT_TYPES
+from py_gemm.gpu.device import Dispatch, Job
+from py_gemm.gpu.planner import dense_layout, plan_convert, plan_narrow
+kind, limits, count = FLOAT_TYPES[name], device.capabilities.limits, 65536
+patterns = struct.pack("<65536H", *range(count))
+buffers = {"c": device.create_buffer(patterns), "sum": device.create_buffer(4 * count), "result": device.create_buffer(2 * count)}
+steps = [*plan_convert(dense_layout(1, count, (), kind), 1, count, (), limits, source="c"), plan_narrow(count, kind, limits)]
+wide, narrow = bytearray(4 * count), bytearray(2 * count)
+await device.prepare([step.shader for step in steps])
+await device.execute(Job(
+    dispatches=[Dispatch(s.shader, tuple(buffers[each] for each in s.buffers), s.parameters, s.workgroups) for s in steps],
+    reads=[(buffers["sum"], 0, len(wide), wide), (buffers["result"], 0, len(narrow), narrow)],
+))
+values = struct.unpack("<65536f", wide)
+known = tools.unpack(patterns, name)
+same = sum(x == y or (x != x and y != y) for x, y in zip(values, known))
+back = struct.unpack("<65536H", narrow)
+[same, sum(bits == each or known[each] != known[each] for each, bits in enumerate(back)), all(
+    v != v for v, k in zip(tools.unpack(bytes(narrow), name), known) if k != k)]
+"""
+    assert run(host, code, name=name) == [65536, 65536, True]
+
+
+def test_the_probe_finds_the_browser_in_order(host: PyodideHost) -> None:
+    code = """
+from py_gemm.gpu.probe import probe_async
+await probe_async(device)
+[device.capabilities.nan_inf, device.capabilities.order_kept]
+"""
+    assert run(host, code) == [True, True]
+
+
+def test_what_the_device_says_of_itself(host: PyodideHost) -> None:
+    code = """
+[device.kind, device.adapter, device.lost, device.capabilities.backend, device.capabilities.is_software,
+ device.capabilities.limits.max_storage_buffer_binding_size == device.limits["maxStorageBufferBindingSize"],
+ "timestamp-query" in device.capabilities.features, device.can_wait()]
+"""
+    assert run(host, code) == ["webgpu", "google swiftshader (software)", None, "webgpu", True, True, True, True]
+
+
+def test_the_adapters_limits_are_asked_for(host: PyodideHost) -> None:
+    """WebGPU gives 128 MiB a binding and 256 MiB a buffer unless more is asked for."""
+    code = """
+import js
+adapter = await js.navigator.gpu.requestAdapter()
+[device.limits["maxStorageBufferBindingSize"] == adapter.limits.maxStorageBufferBindingSize > 128 << 20,
+ device.limits["maxBufferSize"] == adapter.limits.maxBufferSize > 256 << 20]
+"""
+    assert run(host, code) == [True, True]
+
+
+def test_gpu_seconds_are_told(host: PyodideHost) -> None:
+    code = """
+operation, a, b, _ = tools.planned(device, 65, 65, 65, "float32", "float32", "float32", False, False)
+_, pending = operation.start(a, b, read_into=tools.reads_back("float32", 65 * 65))
+await pending
+[isinstance(pending.gpu_seconds, float) and 0 <= pending.gpu_seconds < 60, pending.done]
+"""
+    assert run(host, code) == [True, True]

@@ -1,0 +1,232 @@
+"""The CPU floor inside Pyodide, without NumPy: runs in a browser page, a worker or Node, and answers with plain data.
+
+`check()` raises AssertionError where anything is wrong. Started by test_pyodide_in_node.py and by tests/browser/test_cpu_floor.py.
+References are Python's own: float64 arithmetic on small integers, `struct` for float16, `math` for gelu.
+"""
+
+from __future__ import annotations
+
+import array
+import math
+import random
+import struct
+from typing import Any
+
+from py_gemm.cpu.engines import browser
+from py_gemm.cpu.engines.host_memory import PinnedBuffer
+from py_gemm.cpu.families import ROWS
+from py_gemm.cpu.gemm import CpuGemm
+from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, ElementType
+from py_gemm.epilogue import Activation
+from py_gemm.errors import AliasError, DeviceMemoryError, UnsupportedError
+from py_gemm.problem import Layout, Problem
+
+CODES = {FLOAT32: "f", FLOAT64: "d"}
+SENTINEL = -77.0
+
+
+def check() -> dict[str, Any]:
+    """Everything, on the engine of this interpreter and on the one that copies. Says which engine it was and what ran."""
+    gemm = CpuGemm()
+    found = gemm.capabilities
+    assert found.host == "browser"
+    assert found.zero_copy, gemm.info
+    copying = CpuGemm(engine=browser.BrowserCopyingEngine(browser.Pyodide(), "a test"))
+    assert not copying.zero_copy
+    ran = []
+    for each in (gemm, copying):
+        ran += [check_rows(each), check_halves(each), check_epilogue(each), check_batch_and_strides(each)]
+    check_errors(gemm)
+    check_fallback()
+    check_growth(gemm)
+    check_exhaustion(gemm)
+    return {"info": gemm.info, "relaxed_simd": found.relaxed_simd, "token": found.token, "ran": ran[0]}
+
+
+def expect(words: str, error: Exception) -> None:
+    """There is no pytest in here."""
+    assert words in str(error), error
+
+
+def check_rows(gemm: CpuGemm) -> list[str]:
+    """Every row that can run here: exact on small integers, sentinels around D untouched. The names of those that ran."""
+    ran = []
+    chance = random.Random(1)
+    for row in ROWS:
+        try:
+            forced = CpuGemm(family=row.name, engine=gemm.engine)
+        except UnsupportedError as error:
+            expect("lacks relaxed SIMD", error)
+            continue
+        code = CODES[row.accumulator]
+        for m, n, k in ((1, 1, 1), (5, 7, 9), (6, 8, 4), (17, 33, 65), (13, 9, 300)):
+            a = array.array(code, [chance.randint(-3, 3) for _ in range(m * k)])
+            b = array.array(code, [chance.randint(-3, 3) for _ in range(k * n)])
+            d = array.array(code, [SENTINEL]) * (m * (n + 2) + 2)
+            kind = row.accumulator
+            problem = Problem(m, n, k, Layout(kind, k, 1), Layout(kind, n, 1), Layout(kind, n + 2, 1, (), 2))
+            assert forced.prepare(problem).variant == row.name
+            forced.run(problem, a, b, None, d)
+            for i in range(m):
+                line = list(d[2 + i * (n + 2) : 2 + i * (n + 2) + n])
+                assert line == [sum(a[i * k + s] * b[s * n + j] for s in range(k)) for j in range(n)], (row.name, m, n, k, i)
+                assert list(d[i * (n + 2) : i * (n + 2) + 2]) == [SENTINEL] * 2
+        ran.append(row.name)
+    return ran
+
+
+def check_halves(gemm: CpuGemm) -> str:
+    """All 65,536 patterns of both half types, widened as rows of A, and rounded back as D."""
+    patterns = array.array("H", range(1 << 16))
+    one = array.array("f", [1.0])
+    for kind in (FLOAT16, BFLOAT16):
+        wide = array.array("f", bytes(4 << 16))
+        gemm.run(
+            Problem(1 << 16, 1, 1, Layout(kind, 1, 1), Layout(FLOAT32, 1, 1), Layout(FLOAT32, 1, 1)), patterns, one, None, wide
+        )
+        back = array.array("H", bytes(2 << 16))
+        gemm.run(Problem(1 << 16, 1, 1, Layout(kind, 1, 1), Layout(FLOAT32, 1, 1), Layout(kind, 1, 1)), patterns, one, None, back)
+        for bits in patterns:
+            value = widened(kind, bits)
+            assert wide[bits] == value or (math.isnan(value) and math.isnan(wide[bits])), (kind, bits)
+            assert back[bits] == (bits if value else 0) or (math.isnan(value) and math.isnan(widened(kind, back[bits]))), (
+                kind,
+                bits,
+            )
+    ties = [2049.0, 2051.0, 65519.99609375, 2.0**-25, 3 * 2.0**-25, 1.0 + 2.0**-11, 1.0 + 3 * 2.0**-11, 5.9e-8, 1e-9]
+    values = array.array("f", ties)
+    rounded = array.array("H", bytes(2 * len(ties)))
+    layout = Layout(FLOAT32, 1, 1)
+    gemm.run(Problem(len(ties), 1, 1, layout, layout, Layout(FLOAT16, 1, 1)), values, one, None, rounded)
+    assert list(rounded) == [struct.unpack("<H", struct.pack("<e", value))[0] for value in values]
+    return "halves"
+
+
+def widened(kind: ElementType, bits: int) -> float:
+    if kind is FLOAT16:
+        value: float = struct.unpack("<e", struct.pack("<H", bits))[0]
+    else:
+        value = struct.unpack("<f", struct.pack("<I", bits << 16))[0]
+    return value
+
+
+def check_epilogue(gemm: CpuGemm) -> str:
+    for kind, code, bound in ((FLOAT32, "f", 4e-7), (FLOAT64, "d", 1e-15)):
+        layout = Layout(kind, 5, 1)
+        a, b = array.array(code, [1, 2, 3]), array.array(code, [1, -1, 2, -2, 0])
+        c = array.array(code, [0.5] * 15)
+        bias = array.array("f", [0, 1, 2, 3, -100])
+        for activation in (None, "relu", "gelu_erf", "gelu_tanh"):
+            d = array.array(code, bytes(15 * kind.size))
+            problem = Problem(3, 5, 1, Layout(kind, 1, 1), layout, layout, layout, (), 2.0, -1.0)
+            gemm.run(problem, a, b, c, d, bias=bias, activation=activation)
+            for i in range(3):
+                for j in range(5):
+                    x = 2.0 * a[i] * b[j] - 0.5 + bias[j]
+                    assert abs(d[i * 5 + j] - act(activation, x)) <= bound * (1 + abs(x)), (kind, activation, x)
+    zeros = array.array("f", [-0.0] * 6)
+    d32 = array.array("f", [1.0] * 6)
+    empty = Problem(
+        2, 3, 0, Layout(FLOAT32, 0, 1), Layout(FLOAT32, 3, 1), Layout(FLOAT32, 3, 1), Layout(FLOAT32, 3, 1), (), 1.0, 1.0
+    )
+    gemm.run(empty, None, None, zeros, d32)
+    assert [math.copysign(1, value) for value in d32] == [-1] * 6
+    assert Activation.of("relu") is Activation.RELU
+    return "epilogue"
+
+
+def act(name: str | None, x: float) -> float:
+    if name == "relu":
+        return max(x, 0.0)
+    if name == "gelu_erf":
+        return 0.5 * x * math.erfc(-x / math.sqrt(2))
+    if name == "gelu_tanh":
+        return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return x
+
+
+def check_batch_and_strides(gemm: CpuGemm) -> str:
+    """A batch of two dimensions, A shared along one, B read backwards, D stored by columns with gaps."""
+    m, n, k, batch = 3, 4, 5, (2, 3)
+    a = array.array("f", range(2 * m * k))
+    b = array.array("f", [value % 7 - 3 for value in range(3 * k * n)])
+    d = array.array("f", [SENTINEL]) * (6 * 30)
+    layout_a = Layout(FLOAT32, k, 1, (m * k, 0))
+    layout_b = Layout(FLOAT32, -n, -1, (0, k * n), k * n - 1)
+    problem = Problem(m, n, k, layout_a, layout_b, Layout(FLOAT32, 1, 6, (90, 30), 1), None, batch)
+    gemm.run(problem, a, b, None, d)
+    written = set()
+    for x in range(2):
+        for y in range(3):
+            for i in range(m):
+                for j in range(n):
+                    expected = sum(a[x * 15 + i * k + s] * b[y * 20 + 19 - s * n - j] for s in range(k))
+                    place = 1 + x * 90 + y * 30 + i + 6 * j
+                    assert d[place] == expected, (x, y, i, j)
+                    written.add(place)
+    assert all(value == SENTINEL for place, value in enumerate(d) if place not in written)
+    return "batch"
+
+
+def check_errors(gemm: CpuGemm) -> None:
+    layout = Layout(FLOAT32, 2, 1)
+    shared = array.array("f", [1.0] * 8)
+    try:
+        gemm.run(Problem(2, 2, 2, layout, layout, layout), shared, array.array("f", [1.0] * 4), None, shared)
+    except AliasError as error:
+        expect("d shares memory with a", error)
+    else:
+        raise AssertionError("no AliasError")
+
+
+def check_fallback() -> None:
+    """A Pyodide that hides its memory, or whose linker fails, still multiplies: with copies, and `info` says why."""
+    for hidden, words in ((None, "Pyodide hides its memory and its linker"), ("linker", "could not be put on Pyodide's memory")):
+        pyodide = browser.Pyodide()
+        pyodide.emscripten = pyodide.js.Object.new()
+        if hidden:
+            pyodide.emscripten.loadWebAssemblyModule = pyodide.js.JSON.parse  # no JSON: it throws
+        engine = browser.make_browser_engine(pyodide)
+        assert isinstance(engine, browser.BrowserCopyingEngine)
+        assert words in engine.info["memory"], engine.info
+        check_rows(CpuGemm(engine=engine))
+
+
+def check_growth(gemm: CpuGemm) -> None:
+    """A call prepared before the heap grows is right after it: no view of the heap is held."""
+    layout = Layout(FLOAT32, 2, 1)
+    call = gemm.prepare(Problem(2, 2, 2, layout, layout, layout))
+    blocks = [bytearray(48 << 20) for _ in range(2)]
+    a, b, d = array.array("f", [1, 2, 3, 4]), array.array("f", [5, 6, 7, 8]), array.array("f", [0] * 4)
+    with PinnedBuffer(a) as x, PinnedBuffer(b) as y, PinnedBuffer(d, writable=True) as z:
+        call(x.address, y.address, 0, z.address, 0)
+    assert list(d) == [19, 22, 43, 50]
+    assert len(blocks) == 2
+
+
+def check_exhaustion(gemm: CpuGemm) -> None:
+    """No room for the packed operands: DeviceMemoryError, D untouched, and the next call works."""
+    m = 700
+    layout = Layout(FLOAT32, m, 1)
+    call = gemm.prepare(Problem(m, m, m, layout, layout, layout))
+    ones, d = array.array("f", [1.0]) * (m * m), array.array("f", [SENTINEL]) * (m * m)
+    owned = vars(browser)["OwnedBlock"]
+
+    def no_room(nbytes: int) -> Any:
+        raise MemoryError(nbytes)
+
+    with PinnedBuffer(ones) as a, PinnedBuffer(d, writable=True) as z:
+        setattr(browser, "OwnedBlock", no_room)  # noqa: B010
+        assert isinstance(gemm.engine, browser.BrowserEngine)
+        gemm.engine.forget_scratch()
+        try:
+            call(a.address, a.address, 0, z.address, 0)
+        except DeviceMemoryError as error:
+            expect("the interpreter's memory has no room for", error)
+        else:
+            raise AssertionError("no DeviceMemoryError")
+        finally:
+            setattr(browser, "OwnedBlock", owned)  # noqa: B010
+        assert d[0] == d[-1] == SENTINEL
+        call(a.address, a.address, 0, z.address, 0)
+    assert d[0] == d[-1] == m

@@ -90,6 +90,24 @@ class PreparedCall:
         return FLOAT64 in (self.type_a, self.type_b)
 
     @property
+    def exact_obstacles(self) -> list[str]:
+        """What an exact product lacks for a GPU, in words; empty for one that a GPU can do, and in the other modes."""
+        if self.mode != "exact":
+            return []
+        from .gpu.capabilities import Capabilities
+        from .gpu.variants import Request, exact_obstacles
+
+        any_device = Capabilities("any", "any GPU")
+        return exact_obstacles(
+            Request(any_device, self.type_a, self.type_b, self.mode, True, self.alpha, self.beta, self.type_c, self.result_type)
+        )
+
+    @property
+    def stays_on_cpu(self) -> bool:
+        """Whether no GPU can compute it."""
+        return self.uses_float64 or bool(self.exact_obstacles)
+
+    @property
     def is_empty(self) -> bool:
         return 0 in self.result_shape
 
@@ -205,6 +223,11 @@ class PreparedCall:
             raise UnsupportedError(
                 f"{self.operation}: float64 is computed on the CPU only (a is {self.type_a.name}, b is {self.type_b.name}, the "
                 f'device is {device.kind}); leave device=None, name device="cpu", or narrow the operands to float32'
+            )
+        if obstacles := self.exact_obstacles:
+            raise UnsupportedError(
+                f'{self.operation}: mode "exact" on {device.kind} needs {" and ".join(obstacles)}; the CPU takes every type '
+                '(leave device=None, or name device="cpu")'
             )
         if self.result_type is FLOAT64 and self.returns_device_array(request):
             raise UnsupportedError(f"{self.operation}: a float64 result cannot stay on {device.kind}; ask for float32")

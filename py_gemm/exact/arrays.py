@@ -2,7 +2,7 @@
 
 Taken are Array, earlier results, NumPy arrays (ml_dtypes' among them) and everything that NumPy reads (buffers, objects with
 `__array__`), PyTorch tensors by their methods alone (PyTorch is never imported), and nested lists of Python numbers, Fractions and
-Decimals. Values are rounded only where a format is asked that has not got them. An Array is never changed in place.
+Decimals. Values are rounded only where a format is asked that has not got them. An Array is a snapshot, and never changed in place.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def existing(x: object) -> Array | None:
     if array.dtype.name not in FORMATS:
         raise TypeError(f"{type(x).__name__} holds {array.dtype}, which is no format of the exact reference")
     form = FORMATS[array.dtype.name]
-    return Array(np.asarray(array, array.dtype.newbyteorder("=")).view(storage_dtype(form)), form)
+    return Array(np.array(array, array.dtype.newbyteorder("=")).view(storage_dtype(form)), form)
 
 
 def _is_tensor(x: object) -> bool:
@@ -177,7 +177,7 @@ def _from_tensor(x: Any) -> Array:
     if storage_dtype(form).name != form.name:
         torch = sys.modules[type(x).__module__.partition(".")[0]]
         plain = plain.view(torch.int16 if form.size == 2 else torch.uint8)
-    return Array(np.asarray(plain.numpy()).view(storage_dtype(form)), form)
+    return Array(np.array(plain.numpy()).view(storage_dtype(form)), form)
 
 
 def _from_numbers(x: object, form: Format | None, rounding: Rounding, overflow: str | None) -> Array:

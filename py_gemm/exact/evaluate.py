@@ -27,6 +27,7 @@ from .special import Floats, negative_zeros, special_addend, special_products, w
 
 Exact = FixedPoint | list[Fraction]
 
+HIGHEST = float(FLOAT64.highest)
 LONGEST_FACTOR = 600  # bits of alpha or beta that fixed point multiplies by; longer ones go to Fractions
 PIECE = BLOCK // 2  # elements that are finished at a time
 
@@ -341,7 +342,7 @@ def _past_range(expression: Expression, block: Block, index: int) -> str:
 
 
 def nearest_part(terms: Terms) -> tuple[Floats, Floats]:
-    """The exact values as float64 pairs (nearest, nearest to the rest); past float64's range infinite, with a rest of 0."""
+    """The exact values as float64 pairs (nearest, nearest to the rest); past float64's range its highest value, with a rest of 0."""
     high, low = np.empty(terms.size), np.zeros(terms.size)
     for start in range(0, terms.size, PIECE):
         where = slice(start, start + PIECE)
@@ -353,7 +354,7 @@ def nearest_part(terms: Terms) -> tuple[Floats, Floats]:
                 high[index] = round_fraction(value, FLOAT64)
                 if np.isfinite(high[index]):
                     low[index] = round_fraction(value - Fraction(high[index]), FLOAT64)
-    return high, low
+    return np.clip(high, -HIGHEST, HIGHEST), low
 
 
 def _nearest_fixed(exact: FixedPoint) -> tuple[Floats, Floats]:

@@ -94,9 +94,15 @@ class Expression:
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         (ar, ai), (br, bi) = self.alpha, self.beta
-        if self.form.kind != "complex":
+        if not self.is_complex:
             return (Part((ar,), (br,)),)
-        return (Part((ar, -ai), (br, -bi)), Part((ai, ar), (bi, br)))
+        both = (Part((ar, -ai), (br, -bi)), Part((ai, ar), (bi, br)))
+        return both if self.form.kind == "complex" else both[:1]
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the operands are; the result may be the real part alone (the gradient of a real operand)."""
+        return self.operands.kind == "complex"
 
     @property
     def has_products(self) -> bool:
@@ -104,21 +110,22 @@ class Expression:
 
     def left(self, values: NDArray[Any]) -> list[NDArray[Any]]:
         """The left factors of the sums that `parts` speaks of, from values of A."""
-        if self.form.kind != "complex":
+        if not self.is_complex:
             return [values]
         real, imaginary = values.real, _imaginary(values)
-        return [np.concatenate([real, -imaginary], axis=2), np.concatenate([real, imaginary], axis=2)]
+        both = np.concatenate([real, -imaginary], axis=2), np.concatenate([real, imaginary], axis=2)
+        return list(both)
 
     def right(self, values: NDArray[Any]) -> list[NDArray[Any]]:
         """The right factors of the sums, from values of B."""
-        if self.form.kind != "complex":
+        if not self.is_complex:
             return [values]
         real, imaginary = values.real, _imaginary(values)
         return [np.concatenate([real, imaginary], axis=1), np.concatenate([imaginary, real], axis=1)]
 
     def addends(self, values: NDArray[Any]) -> list[NDArray[Any]]:
         """The parts of C."""
-        if self.form.kind != "complex":
+        if not self.is_complex:
             return [values]
         return [np.ascontiguousarray(values.real), np.ascontiguousarray(_imaginary(values))]
 

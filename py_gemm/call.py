@@ -212,7 +212,13 @@ class PreparedCall:
             self.type_c,
             self.result_type,
         )
-        call = device.gemm.prepare(problem, activation=self.activation, has_bias=self.has_bias, deterministic=self.mode == "deterministic", exact=self.mode == "exact")
+        call = device.gemm.prepare(
+            problem,
+            activation=self.activation,
+            has_bias=self.has_bias,
+            deterministic=self.mode == "deterministic",
+            exact=self.mode == "exact",
+        )
         return call, copies
 
     # -- the GPU road ----------------------------------------------------------------------------------------------------

@@ -208,8 +208,8 @@ def _best_gpu_now() -> Any | None:
 def takes_gpu(flops: int, least: int, *, cpu_only: bool) -> bool:
     """Whether a call with device=None is work for a hardware GPU, if there is one that the call can wait for. Pure.
 
-    Small products stay on the CPU, where a round trip to the GPU costs more than the product; what only the CPU can do (float64, most exact products) always does.
-    (A software adapter is slower than the CPU road and never taken unasked.)
+    Small products stay on the CPU, where a round trip to the GPU costs more than the product; what only the CPU can do (float64,
+    most exact products) always does. (A software adapter is slower than the CPU road and never taken unasked.)
     """
     return flops >= least and not cpu_only
 

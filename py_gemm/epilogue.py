@@ -40,8 +40,8 @@ def require_exact_activation(operation: str, activation: Activation) -> None:
     tanh can come to a point halfway between two numbers. relu keeps or drops the exact value, so it is exact."""
     if activation not in (Activation.NONE, Activation.RELU):
         raise UnsupportedError(
-            f'{operation}: activation {activation.name.lower()!r} cannot be correctly rounded, so mode "exact" takes None and "relu"; '
-            'apply it to the exact result, or use mode "deterministic"'
+            f'{operation}: activation {activation.name.lower()!r} cannot be correctly rounded, so mode "exact" takes None and '
+            '"relu"; apply it to the exact result, or use mode "deterministic"'
         )
 
 

@@ -50,8 +50,8 @@ class Blocking:
     scratch_bytes: int
 
 
-# What kernels/gemm_exact.c keeps at the start of the scratch memory (SCRATCH_EXACT), and the most that it takes: rows and columns of a
-# block, and digits of an element. 96 x 128 elements of 12 totals, and panels of 6 digits, take 4 MiB where a row needs them.
+# What kernels/gemm_exact.c keeps at the start of the scratch memory (SCRATCH_EXACT), and the most that it takes: rows and columns
+# of a block, and digits of an element. 96 x 128 elements of 12 totals, and panels of 6 digits, take 4 MiB where a row needs them.
 EXACT_BYTES = 7744
 EXACT_ROWS, EXACT_COLUMNS, EXACT_DIGITS = 96, 128, 6
 

@@ -111,8 +111,8 @@ ROWS: tuple[Row, ...] = (
 
 TOKENS: tuple[str, ...] = tuple(dict.fromkeys(row.token for row in ROWS))
 
-# The correctly rounded product of operands of any type (kernels/gemm_exact.c). 256 steps are the longest chain of digit products that
-# float64 holds exactly; below that, any order and any token give the same bits.
+# The correctly rounded product of operands of any type (kernels/gemm_exact.c). 256 steps are the longest chain of digit products
+# that float64 holds exactly; below that, any order and any token give the same bits.
 EXACT_ROWS: tuple[Row, ...] = (
     Row("gemm_exact", "relaxed", 6, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,), (BROWSER_HOST,), exact=True),
     Row("gemm_exact", "relaxed", 4, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,), exact=True),

@@ -109,9 +109,10 @@ class CpuGemm:
     ) -> CpuCall:
         """Decide everything about a product. Offsets of the layouts play no part; the addresses of the call include them.
 
-        deterministic: the kernel whose sums are the same on every machine. exact: the exact value of the expression (relu applied to
-        it), rounded once; a gelu is an UnsupportedError, for its value can be given correctly rounded by no known bound. ShapeError for sizes or strides that 32-bit addresses
-        cannot express, AliasError for a D that names an element twice, UnsupportedError for a forced row that cannot run.
+        deterministic: the kernel whose sums are the same on every machine. exact: the exact value of the expression (relu applied
+        to it), rounded once; a gelu is an UnsupportedError, for its value can be given correctly rounded by no known bound.
+        ShapeError for sizes or strides that 32-bit addresses cannot express, AliasError for a D that names an element twice,
+        UnsupportedError for a forced row that cannot run.
         """
         _check_sizes(problem)
         require_apart("CpuGemm", problem)

@@ -1,14 +1,15 @@
 """Fused multiply-add in NumPy, one rounding, on arrays of float32 or float64. Correct everywhere: zeros, subnormals, overflow, NaN.
 
-float32. The product of two float32 is exact in float64: 48 bits, and 2^-298 is far above the smallest float64. The sum with c is taken in
-float64 *rounded to odd* (cut, and the last bit set where anything was lost) and then rounded to float32. Boldo and Melquiond (Emulation of
-FMA and correctly rounded sums: proved algorithms using rounding to odd, IEEE Trans. Comput. 57, 2008, theorem 1): rounding to odd at
-p + k bits, k >= 2, then to nearest at p bits is rounding to nearest of the exact value. Here p + k = 53 = 24 + 29. Below float32's
-normal range fewer than 24 bits are kept, and the same holds with a larger k. The error of the sum is itself a float64 (TwoSum, Knuth).
+float32. The product of two float32 is exact in float64: 48 bits, and 2^-298 is far above the smallest float64. The sum with c is
+taken in float64 *rounded to odd* (cut, and the last bit set where anything was lost) and then rounded to float32. Boldo and
+Melquiond (Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd, IEEE Trans. Comput. 57, 2008,
+theorem 1): rounding to odd at p + k bits, k >= 2, then to nearest at p bits is rounding to nearest of the exact value. Here p + k = 53 = 24 + 29. Below
+float32's normal range fewer than 24 bits are kept, and the same holds with a larger k. The error of the sum is itself a float64
+(TwoSum, Knuth).
 
-float64. The same paper's algorithm: (uh, ul) = a * b, (th, tl) = c + ul, (vh, vl) = uh + th, result vh + odd(tl + vl). It needs that
-nothing overflows and no error term underflows, so it is used where a * b and c are 0 or lie in 2^-900 .. 2^900; elsewhere the value is
-worked out as a fraction and rounded once.
+float64. The same paper's algorithm: (uh, ul) = a * b, (th, tl) = c + ul, (vh, vl) = uh + th, result vh + odd(tl + vl). It needs
+that nothing overflows and no error term underflows, so it is used where a * b and c are 0 or lie in 2^-900 .. 2^900; elsewhere the
+value is worked out as a fraction and rounded once.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def two_sum(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _add_to_odd(x: Array, y: Array) -> Array:
-    """x + y of float64, rounded to odd. Sums that are not finite, or zero, are left as they are."""
+    """The sum of two float64, rounded to odd. Sums that are not finite, or zero, are left as they are."""
     total, rest = two_sum(x, y)
     bits = total.view(np.int64) if total.ndim else np.asarray(total).view(np.int64)
     # One step in the direction of what was lost: away from zero where it has the sign of the sum.

@@ -4,12 +4,13 @@
     Slices(length)           chains of `length` steps; the first chain's sum is the total, the others are added to it in order
     Blocked(16, 2, 4)        chains of 16; 2 chains make a block, 4 blocks a group, groups the total; every level from +0. The last
                              chain is padded with zero products; at the end: total + (group + block)
-    Lanes(count)             lane l takes k = l, l + count, ... in a chain; the lanes' sums are added in order, the first is the total
-    Split(step, inner)       ranges of `step` steps, each summed by `inner`; the first range's sum is the total, the others are added to it
+    Lanes(count)             lane l takes k = l, l + count, ... in a chain; the lanes' sums are added in order, the first as it is
+    Split(step, inner)       ranges of `step` steps, each summed by `inner`; the ranges' sums are added in order, the first as it is
     Pairs()                  s = s + (a[2i] b[2i] + a[2i+1] b[2i+1]), from +0; an odd last product goes alone
 
-Each multiply-add is fused (one rounding, fused.py) or not (product rounded, then sum rounded); every other addition is rounded by itself.
-All of it in the accumulator's type: float32, or float64 where asked. Replays sums only: alpha, C and the rounding of D come after.
+Each multiply-add is fused (one rounding, fused.py) or not (product rounded, then sum rounded); every other addition is rounded by
+itself. All of it in the accumulator's type: float32, or float64 where asked. Replays sums only: alpha, C and the rounding of D come
+after.
 """
 
 from __future__ import annotations
@@ -150,7 +151,9 @@ def stated(order: CpuOrder | GpuOrder, k: int) -> Order:
     return Blocked(order.chain, order.block, order.group)
 
 
-def replay(order: Order, a: Array, b: Array, *, fused: bool, accumulator: type[np.float32] | type[np.float64] = np.float32) -> Array:
+def replay(
+    order: Order, a: Array, b: Array, *, fused: bool, accumulator: type[np.float32] | type[np.float64] = np.float32
+) -> Array:
     """A @ B as `order` sums it: (..., m, n) of the accumulator's type, from (..., m, k) and (..., k, n) of any float type.
 
     Operands are widened first, which is exact but for float64 with a float32 accumulator. ShapeError where they do not fit.
@@ -159,4 +162,5 @@ def replay(order: Order, a: Array, b: Array, *, fused: bool, accumulator: type[n
         raise ShapeError(f"replay: a must be (..., m, k) and b (..., k, n), not {a.shape} and {b.shape}")
     wide = [widen(each, element_type("replay", name, each.dtype), accumulator) for name, each in (("a", a), ("b", b))]
     with np.errstate(all="ignore"):
-        return order.sum(_Terms(*wide, fused=fused))
+        total: Array = order.sum(_Terms(*wide, fused=fused))
+    return total

@@ -1,4 +1,5 @@
-"""The superaccumulator: exact sums of products as fixed-point numbers, added up digit by digit in WebAssembly (cpu/kernels/exact_sum.h).
+"""The superaccumulator: exact sums of products as fixed-point numbers, added up digit by digit in WebAssembly
+(cpu/kernels/exact_sum.h).
 
 Nothing is rounded, no float is used, and the time does not depend on the spread of exponents: one shift and two or six integer
 additions a product. It shares no arithmetic with the other engines of the reference, which is what it is for.
@@ -33,8 +34,8 @@ from py_gemm.errors import ShapeError
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """The fixed-point number of a format: `limbs` words from the weight 2^`lowest`. The kernel writes `written` words, from `first` on
-    they are these; those below are zero."""
+    """The fixed-point number of a format: `limbs` words from the weight 2^`lowest`. The kernel writes `written` words, from
+    `first` on they are these; those below are zero."""
 
     lowest: int
     limbs: int
@@ -56,11 +57,12 @@ _MOST_BYTES = 64 << 20
 def dot_products(
     a: NDArray[Any], b: NDArray[Any], format_name: str, *, engine: Engine | None = None
 ) -> tuple[NDArray[np.uint32], int]:
-    """The exact sums of a [m, k] @ b [k, n]: (limbs [m, n, L] uint32, least significant first, two's complement; the exponent of bit 0).
+    """The exact sums of a [m, k] @ b [k, n]: (limbs [m, n, L] uint32, least significant first, two's complement; the exponent of
+    bit 0).
 
-    The value of an element is sum(limbs[i] * 2**(32 * i)) * 2**exponent, the last limb read as signed. Both operands have the type that
-    `format_name` names (bfloat16: ml_dtypes' or its uint16 bits); any strides. ValueError for another format, TypeError for another
-    type, ShapeError for shapes that do not fit, DeviceMemoryError where a block does not fit into WebAssembly's memory.
+    The value of an element is sum(limbs[i] * 2**(32 * i)) * 2**exponent, the last limb read as signed. Both operands have the type
+    that `format_name` names (bfloat16: ml_dtypes' or its uint16 bits); any strides. ValueError for another format, TypeError for
+    another type, ShapeError for shapes that do not fit, DeviceMemoryError where a block does not fit into WebAssembly's memory.
     """
     if format_name not in REGISTERS:
         raise ValueError(f"the superaccumulator sums {', '.join(REGISTERS)}, not {format_name!r}")
@@ -100,9 +102,8 @@ def _run(engine: Engine, element: ElementType, a: NDArray[Any], b: NDArray[Any],
     (m, k), n = a.shape, b.shape[1]
     size = limbs.shape[-1] * 4
     number = ElementType(f"fixed{8 * size}", size, element.code, 8 * size, 0)
+    left, right = (Matrix(element, each.strides[0], each.strides[1], ()) for each in (a, b))
     sums = Matrix(number, n * size, size, ())
-    plan = Plan(
-        m, n, k, (), Matrix(element, *a.strides, ()), Matrix(element, *b.strides, ()), None, sums, 1.0, 0.0, Activation.NONE, False, False
-    )  # fmt: skip
+    plan = Plan(m, n, k, (), left, right, None, sums, 1.0, 0.0, Activation.NONE, has_bias=False, swapped=False)
     nothing = Blocking(max(4, k), m, n, m, EXACT_BYTES, EXACT_BYTES, EXACT_BYTES, EXACT_BYTES)
     engine.bind(LIMBS_ROW, plan, nothing)(arrays.address(a), arrays.address(b), 0, arrays.address(limbs), 0)

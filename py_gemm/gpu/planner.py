@@ -78,7 +78,15 @@ def plan_operation(
         steps += plan_convert(problem.c, problem.m, problem.n, problem.batch, limits, source="c")
     narrow = problem.d.type is not FLOAT32
     steps += plan_product(
-        problem, dense, variant, limits, activation=activation, has_bias=has_bias, bias_offset=bias_offset, target="sum", narrow=narrow
+        problem,
+        dense,
+        variant,
+        limits,
+        activation=activation,
+        has_bias=has_bias,
+        bias_offset=bias_offset,
+        target="sum",
+        narrow=narrow,
     )
     if narrow:
         steps.append(plan_narrow(elements, problem.d.type, limits))

@@ -27,7 +27,9 @@ class Kernel:
 
 KERNELS: dict[str, Kernel] = {
     "gemm_tiled": Kernel(("decode", "epilogue", "gemm_tiled"), ("uniform", "read", "read", "read", "write"), ("a", "b")),
-    "gemm_exact_f16": Kernel(("decode", "gemm_exact_f16"), ("uniform", "read", "read", "read", "write"), ("a", "b"), reads_bits=True),
+    "gemm_exact_f16": Kernel(
+        ("decode", "gemm_exact_f16"), ("uniform", "read", "read", "read", "write"), ("a", "b"), reads_bits=True
+    ),
     "convert": Kernel(("decode", "convert"), ("uniform", "read", "write"), ("source",)),
     "narrow": Kernel(("narrow",), ("uniform", "read", "write"), encodes=True),
 }
@@ -75,5 +77,5 @@ def _load(operand: str, type_: ElementType) -> str:
     return f"fn load_{operand}(index: u32) -> f32 {{ return decode_{type_.name}({operand}[{word}], index); }}"
 
 
-def _load_bits(operand: str, type_: ElementType) -> str:
+def _load_bits(operand: str, _: ElementType) -> str:
     return f"fn load_{operand}(index: u32) -> u32 {{ return half_of({operand}[index >> 1u], index); }}"

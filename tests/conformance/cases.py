@@ -146,7 +146,7 @@ def rounded_once_cases(types: tuple[str, ...], count: int, *, on_gpu: bool) -> l
     """Mode "exact": every type with every option of it; on a GPU products of float16, with scalars that float32 holds."""
     source = random.Random("rounded once")
     operands = ("float16",) if on_gpu else types
-    cases = []
+    cases: list[Case] = []
     while len(cases) < count:
         a = source.choice(operands)
         c = source.choice(("", "", *types))
@@ -154,7 +154,8 @@ def rounded_once_cases(types: tuple[str, ...], count: int, *, on_gpu: bool) -> l
             a, a if source.random() < 0.6 else source.choice(operands),
             source.choice((1, 2, 3, 5, 9, 17, 33)), source.choice((1, 2, 4, 7, 15, 34)), source.choice((0, 1, 3, 8, 16, 17, 65)),
             batch=source.choice(("", "", "", "2", "2x1~1x3")),
-            ta=source.randrange(2), tb=source.randrange(2), layout=source.choice(("dense", "fortran", "sliced", "negative", "zero")),
+            ta=source.randrange(2), tb=source.randrange(2),
+            layout=source.choice(("dense", "fortran", "sliced", "negative", "zero")),
             alpha=source.choice((1.0, 1.0, -0.5, 0.0, 1.7001953125) if on_gpu else (1.0, 1.0, -0.5, 0.0, 0.1, 1e-200)),
             beta=source.choice((1.0, 0.0, -3.25) if on_gpu else (1.0, 0.0, -0.3)) if c else 0.0,
             c=c, c_shape=source.choice(("full", "full", "row", "scalar")), bias=source.randrange(2),
@@ -319,9 +320,7 @@ def build(case: Case) -> Trial:
             shape = (*reference.shape[:-2], reference.shape[-2] * 2 + 3, reference.shape[-1] * 3 + 2)
             surroundings = np.full(shape, to_type(np.full((), SENTINEL), case.result), kept)
             arguments["out"] = surroundings[..., 1 : 1 + 2 * case.m : 2, 1 : 1 + 3 * case.n : 3]
-    return Trial(
-        case, arguments, a, b, reference, None if is_exact(case) else _bound(case, before, reference, size), surroundings
-    )
+    return Trial(case, arguments, a, b, reference, None if is_exact(case) else _bound(case, before, reference, size), surroundings)
 
 
 def is_exact(case: Case) -> bool:

@@ -15,7 +15,11 @@ def replay(name: str, a: Array, b: Array, fused: bool) -> Array:
     """The sums as the row states their order."""
     row = row_named(name)
     return orders.replay(
-        orders.stated(row.order, a.shape[1]), a, b, fused=fused, accumulator=np.float64 if row.accumulator is FLOAT64 else np.float32
+        orders.stated(row.order, a.shape[1]),
+        a,
+        b,
+        fused=fused,
+        accumulator=np.float64 if row.accumulator is FLOAT64 else np.float32,
     )
 
 

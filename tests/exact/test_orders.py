@@ -1,4 +1,4 @@
-"""Orders of summation: the fused multiply-add against fractions, every order against a scalar replay, and what the orders are for."""
+"""Orders of summation: the fused multiply-add against fractions, every order against a scalar replay, and how they differ."""
 
 from __future__ import annotations
 
@@ -13,21 +13,26 @@ from py_gemm.cpu.families import ROWS
 from py_gemm.errors import ShapeError
 from py_gemm.exact.fused import multiply_add
 from py_gemm.exact.orders import Blocked, Chain, Lanes, Order, Pairs, Slices, Split, replay, stated
-from py_gemm.gpu.variants import TILED
+from py_gemm.gpu.variants import TILED_ORDER
 
+Array = np.ndarray[Any, Any]
 FLOATS = (np.float32, np.float64)
 
 
-def hard_operands(real: type, count: int, seed: int) -> list[np.ndarray[Any, Any]]:
+def hard_operands(real: type, count: int, seed: int) -> list[Array]:
     """Triples of which many sums lie at or beside a tie, cancel, or leave the normal range."""
     source = np.random.default_rng(seed)
     info = np.finfo(real)
-    a, b = (source.standard_normal(count).astype(real) for _ in range(2))
-    c = source.standard_normal(count).astype(real)
+    a: Array
+    b: Array
+    c: Array
+    a, b, c = (source.standard_normal(count).astype(real) for _ in range(3))
     with np.errstate(all="ignore"):
         for index, value in enumerate((a, b, c)):
             part = slice(index * count // 8, count // 2)
-            value[part] = value[part] * np.exp2(source.integers(info.minexp // 2 - 20, info.maxexp // 2, value[part].size)).astype(real)
+            value[part] = value[part] * np.exp2(source.integers(info.minexp // 2 - 20, info.maxexp // 2, value[part].size)).astype(
+                real
+            )
         near = slice(count // 2, 3 * count // 4)
         c[near] = -(a[near] * b[near]) * source.choice(np.asarray([1, 1, 1 + info.eps, 2.0**-30, 2.0**20], real), a[near].size)
         tie = slice(3 * count // 4, count)
@@ -132,8 +137,8 @@ ORDERS: list[Order] = [
 def test_every_order_is_the_scalar_replay(order: Order, real: type, fused: bool) -> None:
     source = np.random.default_rng(2)
     for k in (0, 1, 2, 15, 16, 33, 150):
-        a = (source.standard_normal((2, k)) * np.exp2(source.integers(-12, 12, (2, k)))).astype(real)
-        b = (source.standard_normal((k, 3)) * np.exp2(source.integers(-12, 12, (k, 3)))).astype(real)
+        a: Array = (source.standard_normal((2, k)) * np.exp2(source.integers(-12, 12, (2, k)))).astype(real)
+        b: Array = (source.standard_normal((k, 3)) * np.exp2(source.integers(-12, 12, (k, 3)))).astype(real)
         found = replay(order, a, b, fused=fused, accumulator=real)
         assert found.dtype == real
         for row in range(2):
@@ -146,7 +151,7 @@ def test_orders_differ_from_each_other() -> None:
     """The data tell the orders apart, so a kernel that sums in another order than it states is found out."""
     source = np.random.default_rng(3)
     a, b = source.uniform(0.5, 2, (6, 300)).astype(np.float32), source.uniform(0.5, 2, (300, 6)).astype(np.float32)
-    distinct = [Chain(), Slices(64), Blocked(), Blocked(8, 2, 4), Lanes(8), Pairs()]
+    distinct: list[Order] = [Chain(), Slices(64), Blocked(), Blocked(8, 2, 4), Lanes(8), Pairs()]
     seen = {replay(order, a, b, fused=fused).tobytes() for order in distinct for fused in (False, True)}
     assert len(seen) == 2 * len(distinct)
 
@@ -165,7 +170,7 @@ def test_batches_broadcast_and_narrow_types_are_widened() -> None:
 
 
 def test_rows_state_their_orders() -> None:
-    assert stated(TILED.order, 1000) == Blocked(16, 2, 4)
+    assert stated(TILED_ORDER, 1000) == Blocked(16, 2, 4)
     for row in ROWS:
         assert stated(row.order, 257) == Slices(132)
         assert stated(row.order, 100) == Slices(100)

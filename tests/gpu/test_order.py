@@ -10,12 +10,12 @@ import pytest
 from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from py_gemm.exact.orders import Chain, replay, stated
 from py_gemm.gpu import probe
-from py_gemm.gpu.variants import TILED
+from py_gemm.gpu import variants
 
 from . import tools
 from .tools import TYPES, numpy_type, product
 
-TILED_ORDER = stated(TILED.order, 0)
+TILED_ORDER = stated(variants.TILED_ORDER, 0)
 DEPTHS = [1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 144, 160, 300, 1000]
 
 

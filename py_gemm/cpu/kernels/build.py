@@ -1,7 +1,8 @@
 """Builds the WebAssembly modules from the C sources: `python -m py_gemm.cpu.kernels.build`. Needs ziglang of the pinned version.
 
-One module for each token, and one with its exact kernels; the same bytes on every machine. The modules run on a memory that belongs to someone else (the Python
-interpreter in the browser), so the build refuses one that holds data, uses the default stack, or imports anything but that memory.
+One module for each token, and one with its exact kernels; the same bytes on every machine. The modules run on a memory that
+belongs to someone else (the Python interpreter in the browser), so the build refuses one that holds data, uses the default stack,
+or imports anything but that memory.
 """
 
 from __future__ import annotations

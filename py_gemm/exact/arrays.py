@@ -109,7 +109,7 @@ class Array:
     def __buffer__(self, flags: int) -> memoryview:
         """The buffer protocol (Python 3.12 and later): the stored elements, read only."""
         del flags
-        return memoryview(np.ascontiguousarray(self.stored)).toreadonly()
+        return memoryview(np.ascontiguousarray(self.stored).data).toreadonly()
 
     def __getitem__(self, key: Any) -> Array:
         return Array(np.asarray(self.stored[key]), self.form)

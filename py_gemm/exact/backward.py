@@ -2,8 +2,8 @@
 
     grad_A = conj(alpha) grad @ B^H,   grad_B = conj(alpha) A^H @ grad,   grad_C = conj(beta) grad
 
-each summed over the copies that broadcasting and reduce_batch made of its operand: the summed axes become part of one contraction, so
-nothing is rounded in between. Only decides shapes and makes Expressions.
+each summed over the copies that broadcasting and reduce_batch made of its operand: the summed axes become part of one
+contraction, so nothing is rounded in between. Only decides shapes and makes Expressions.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ def backward(
 ) -> Result:
     """The gradients of gemm(A, B, C, alpha=alpha, beta=beta, reduce_batch=reduce_batch) for the output gradient `grad`.
 
-    A Result with the outputs grad_A, grad_B and (where there is a C) grad_C, each in its operand's shape, and format unless `dtype` names
-    another. grad: of the result's shape (ShapeError). With alpha = 0, A and B are not read and their gradients are zeros; with beta = 0
-    that of C. Where only some operands are complex, the gradient of a real one is the real part. Everything else as in gemm.
+    A Result with the outputs grad_A, grad_B and (where there is a C) grad_C, each in its operand's shape, and format unless
+    `dtype` names another. grad: of the result's shape (ShapeError). With alpha = 0, A and B are not read and their gradients are
+    zeros; with beta = 0 that of C. Where only some operands are complex, the gradient of a real one is the real part. Everything
+    else as in gemm.
     """
     a, b = operand_array("gemm.backward", "A", A), operand_array("gemm.backward", "B", B)
     c = None if C is None else asarray(C)
@@ -93,7 +94,8 @@ def _hermitian(stored: NDArray[Any]) -> NDArray[Any]:
 def _gradient(
     operand: Array, left: Array, right: Array, matrix: tuple[int, ...], batch: tuple[int, ...], factor: Complex, rules: Rules
 ) -> Expression:
-    """factor * left @ right, summed over the batch dimensions along which `operand` (as a stack of shape `matrix`) was copied."""
+    """The gradient factor * left @ right, summed over the batch dimensions along which `operand` (as a stack of shape `matrix`)
+    was copied."""
     own = (1,) * (len(batch) - len(matrix) + 2) + matrix[:-2]
     summed = [axis for axis, size in enumerate(own) if size == 1]
     kept = [axis for axis, size in enumerate(own) if size != 1]
@@ -106,12 +108,20 @@ def _gradient(
     first = first.transpose(*kept, rank, *summed, rank + 1).reshape(*kept_batch, rows, copies * inner)
     second = second.transpose(*kept, *summed, rank, rank + 1).reshape(*kept_batch, copies * inner, columns)
     return _expression(
-        Operand(first, left.form), Operand(second, right.form), None, factor, NOTHING, kept_batch, operand, (left.form, right.form), rules
+        Operand(first, left.form),
+        Operand(second, right.form),
+        None,
+        factor,
+        NOTHING,
+        kept_batch,
+        operand,
+        (left.form, right.form),
+        rules,
     )
 
 
 def _addend_gradient(c: Array, grad: Array, factor: Complex, rules: Rules) -> Expression:
-    """factor * grad, summed over the axes along which C was copied: one product an element where there are none."""
+    """The gradient factor * grad, summed over the axes along which C was copied: one product an element where there are none."""
     own = (1,) * (grad.ndim - c.ndim) + c.shape
     if len(own) > grad.ndim or any(size not in (1, wanted) for size, wanted in zip(own, grad.shape, strict=True)):
         raise ShapeError(f"gemm.backward: C of shape {c.shape} does not broadcast to the result's shape {grad.shape}")
@@ -123,7 +133,15 @@ def _addend_gradient(c: Array, grad: Array, factor: Complex, rules: Rules) -> Ex
         return _expression(None, None, Operand(stored, grad.form), NOTHING, factor, (), c, (grad.form,), rules)
     ones = asarray([[1] * copies], grad.form)
     return _expression(
-        Operand(ones.stored.reshape(1, copies), grad.form), Operand(stored, grad.form), None, factor, NOTHING, (), c, (grad.form,), rules
+        Operand(ones.stored.reshape(1, copies), grad.form),
+        Operand(stored, grad.form),
+        None,
+        factor,
+        NOTHING,
+        (),
+        c,
+        (grad.form,),
+        rules,
     )
 
 

@@ -36,7 +36,8 @@ def array_dtype(form: Format) -> np.dtype[Any]:
         types = import_module("ml_dtypes")
     except ImportError:
         return storage_dtype(form)
-    return np.dtype(getattr(types, form.name))
+    found: np.dtype[Any] = np.dtype(getattr(types, form.name))
+    return found
 
 
 @cache
@@ -67,13 +68,15 @@ def decode(stored: NDArray[Any], form: Format) -> Values:
     """The values of stored elements: float64 for floats, complex128 for complex formats, the same array for integers."""
     if form.kind == "int":
         return stored
-    if form.kind == "complex":
-        return stored.astype(np.complex128)
-    if form is BFLOAT16:
-        return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     if form.size == 1:
-        return _table(form)[stored]
-    return stored.astype(np.float64)
+        values: Values = _table(form)[stored]
+        return values
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        if form.kind == "complex":
+            return stored.astype(np.complex128)
+        if form is BFLOAT16:
+            return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        return stored.astype(np.float64)
 
 
 def encode(values: NDArray[Any], form: Format) -> NDArray[Any]:
@@ -88,14 +91,14 @@ def encode(values: NDArray[Any], form: Format) -> NDArray[Any]:
         stored.imag = encode(np.ascontiguousarray(values.imag), form.part)
         return stored
     if form is BFLOAT16:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             words = np.ascontiguousarray(values, np.float32).view(np.uint32)
         # a NaN keeps its sign and becomes the quiet one
         stored = np.where(np.isnan(values), ((words >> 16) & 0x8000) | 0x7FC0, words >> 16).astype(np.uint16)
     elif form.size == 1:
         stored = _encode8(values, form)
     else:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             stored = values.astype(form.name)
     _require_same(decode(stored, form), values, form)
     return stored
@@ -116,7 +119,7 @@ def _encode8(values: NDArray[Any], form: Format) -> NDArray[np.uint8]:
     sign = np.where(np.signbit(values), np.uint8(128), np.uint8(0))
     if not form.has_negative_zero:
         sign[size == 0] = 0
-    stored = (codes[place] | sign).astype(np.uint8)
+    stored: NDArray[np.uint8] = (codes[place] | sign).astype(np.uint8)
     quiet = 127 if form.has_negative_zero else 128
     if form.has_infinity:  # e5m2: the quiet NaN, 0x7e
         quiet = 126

@@ -1,8 +1,8 @@
 """From an Expression to numbers: drives an engine block by block, finishes the exact sums with alpha, beta and C, and rounds once.
 
 `rounded` gives the stored elements of the result; `nearest` gives the exact values as pairs of float64 (the nearest one, and the
-nearest to what is left), which the tolerance needs. Nothing is rounded before the end: alpha and beta are integers times powers of two
-in fixed point, and Fractions where they are not (1/3).
+nearest to what is left), which the tolerance needs. Nothing is rounded before the end: alpha and beta are integers times powers
+of two in fixed point, and Fractions where they are not (1/3).
 """
 
 from __future__ import annotations
@@ -115,9 +115,7 @@ def terms_of(expression: Expression) -> Iterator[tuple[Block, list[Terms]]]:
             if right and expression.a is not None:
                 left = expression.left(expression.a.block(groups, rows))
                 form = expression.a.form.part
-                sums = [
-                    multiply(Matrix(_finite(each), form)).flat() for multiply, each in zip(multiplies, left, strict=True)
-                ]
+                sums = [multiply(Matrix(_finite(each), form)).flat() for multiply, each in zip(multiplies, left, strict=True)]
             addends = [] if expression.c is None else expression.addends(expression.c.block(groups, rows))
             shape = (len(groups), rows.stop - rows.start, expression.n)
             yield Block(groups, rows), [_terms(part, shape, left, right, sums, addends) for part in expression.parts]
@@ -156,9 +154,7 @@ def _terms(
         special = special.reshape(-1)
 
     def negative(zeros: NDArray[np.bool_], down: bool) -> NDArray[np.bool_]:
-        found = negative_zeros(
-            zeros.reshape(shape), [(coefficient, a, b) for coefficient, a, b, _ in products], others, down=down
-        )
+        found = negative_zeros(zeros.reshape(shape), [(coefficient, a, b) for coefficient, a, b, _ in products], others, down=down)
         return found.reshape(-1)
 
     size = int(np.prod(shape))
@@ -296,17 +292,17 @@ def _round_integers(terms: Terms, form: Format, overflow: str) -> NDArray[Any]:
             values, past = round_digits(settle(exact), form, overflow)
             found[where] = values
             if overflow == "error" and past.any():
-                raise PastRange(start + int(np.flatnonzero(past)[0]))
+                raise PastRangeError(start + int(np.flatnonzero(past)[0]))
         else:
             for index, value in enumerate(exact, start):
                 try:
                     found[index] = round_integer(int(value), form, overflow)
                 except OverflowError:
-                    raise PastRange(index) from None
+                    raise PastRangeError(index) from None
     return found
 
 
-class PastRange(Exception):
+class PastRangeError(Exception):
     """An integer result past its range, at a flat index within its block."""
 
     def __init__(self, index: int) -> None:
@@ -322,7 +318,7 @@ def rounded(expression: Expression) -> NDArray[Any]:
         target = stored[block.groups, block.rows] if len(block.groups) > 1 else stored[block.groups[0], block.rows][None]
         try:
             values = [round_part(each, form.part, expression.rounding, expression.overflow).reshape(target.shape) for each in parts]
-        except PastRange as past:
+        except PastRangeError as past:
             raise OverflowError(_past_range(expression, block, past.index)) from None
         if form.kind == "complex":
             target.real, target.imag = values
@@ -342,7 +338,8 @@ def _past_range(expression: Expression, block: Block, index: int) -> str:
 
 
 def nearest_part(terms: Terms) -> tuple[Floats, Floats]:
-    """The exact values as float64 pairs (nearest, nearest to the rest); past float64's range its highest value, with a rest of 0."""
+    """The exact values as float64 pairs (nearest, nearest to the rest); past float64's range its highest value, with a rest of
+    0."""
     high, low = np.empty(terms.size), np.zeros(terms.size)
     for start in range(0, terms.size, PIECE):
         where = slice(start, start + PIECE)

@@ -226,9 +226,7 @@ def result_shapes(
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    return len(shape) <= len(to) and all(
-        size in (1, wanted) for size, wanted in zip(reversed(shape), reversed(to), strict=False)
-    )
+    return len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in zip(reversed(shape), reversed(to), strict=False))
 
 
 def _layout(a: Array, b: Array, batch: tuple[int, ...], *, reduce_batch: bool) -> tuple[Operand, Operand, tuple[int, ...]]:

@@ -134,7 +134,7 @@ def scaled(sums: FixedPoint, factor: int) -> FixedPoint:
 
 
 def with_addend(sums: FixedPoint, values: NDArray[Any], factor: int, exponent: int) -> FixedPoint | None:
-    """sums + factor * values * 2**exponent, exactly; `values`: finite float64, int64 or uint64 of the sums' shape.
+    """The sum sums + factor * values * 2**exponent, exactly; `values`: finite float64, int64 or uint64 of the sums' shape.
 
     None where that would take more than MOST_LIMBS limbs. Where |factor| > 1 the width must be at most 27.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,12 @@ class Format:
         return Fraction(2) ** (self.emin - self.significand_bits)
 
 
-def _float(name: str, size: int, p: int, emin: int, emax: int, missing: int = 0, **traits: object) -> Format:
+def _float(name: str, size: int, p: int, emin: int, emax: int, missing: int = 0, **traits: Any) -> Format:
     """`missing`: how many of the highest significands are no finite values (1 in e4m3fn, where the last is the NaN)."""
     highest = ((1 << p) - 1 - missing) << (emax - p + 1) if emax >= p - 1 else 0
     if not highest:
         raise ValueError(f"{name}: the highest value is no integer")
-    return Format(name, "float", size, p, emin, emax, highest, -highest, **traits)  # type: ignore[arg-type]
+    return Format(name, "float", size, p, emin, emax, highest, -highest, **traits)
 
 
 def _integer(bits: int, signed: bool) -> Format:
@@ -77,8 +78,8 @@ def _integer(bits: int, signed: bool) -> Format:
     return Format(name, "int", bits // 8, bits - signed, 0, 0, highest, lowest, False, False, "wrap")
 
 
-_NO_INFINITY = {"has_infinity": False, "default_overflow": "nan"}
-_FNUZ = {**_NO_INFINITY, "has_negative_zero": False}
+_NO_INFINITY: dict[str, Any] = {"has_infinity": False, "default_overflow": "nan"}
+_FNUZ: dict[str, Any] = {**_NO_INFINITY, "has_negative_zero": False}
 
 FLOAT64 = _float("float64", 8, 53, -1022, 1023)
 FLOAT32 = _float("float32", 4, 24, -126, 127)
@@ -110,7 +111,8 @@ _WIDENING = (FLOAT16, BFLOAT16, FLOAT32, FLOAT64)
 
 
 def find_format(dtype: object) -> Format:
-    """The format that a name, a Format, or anything with a dtype's `name` or `__name__` stands for; TypeError where there is none."""
+    """The format that a name, a Format, or anything with a dtype's `name` or `__name__` stands for; TypeError where there is
+    none."""
     if isinstance(dtype, Format):
         return dtype
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
@@ -173,7 +175,5 @@ def _holds(wide: Format, narrow: Format) -> bool:
     if wide.kind == "int":
         return wide.lowest <= narrow.lowest and wide.highest >= narrow.highest
     return (
-        wide.significand_bits >= narrow.significand_bits
-        and wide.lowest_bit <= narrow.lowest_bit
-        and wide.highest >= narrow.highest
+        wide.significand_bits >= narrow.significand_bits and wide.lowest_bit <= narrow.lowest_bit and wide.highest >= narrow.highest
     )

@@ -1,7 +1,8 @@
 """Could this number be right? The images of error bounds under the final rounding, and where a result lies in them.
 
-An implementation's value before the final rounding lies in [S - E, S + E], S exact and E from tolerance.py. Rounding is monotone, so the
-numbers that it may return are those from R(S - E) to R(S + E). Everything here is float64; S is a pair of float64 (evaluate.nearest).
+An implementation's value before the final rounding lies in [S - E, S + E], S exact and E from tolerance.py. Rounding is monotone,
+so the numbers that it may return are those from R(S - E) to R(S + E). Everything here is float64; S is a pair of float64
+(evaluate.nearest).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def make_interval(high: Floats, low: Floats, bounds: Bounds, form: Format, round
 def _rounded_end(
     high: Floats, low: Floats, step: Floats, form: Format, rounding: Rounding, overflow: str
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """high + low + step rounded to the format, infinite with the sign where that gives NaN, and where it does."""
+    """The numbers high + low + step rounded to the format, infinite with the sign where that gives NaN, and where it does."""
     with np.errstate(over="ignore", invalid="ignore"):
         first = high + step
         back = first - high

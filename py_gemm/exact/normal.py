@@ -91,10 +91,12 @@ def _scaled(factor: tuple[Coefficient, Coefficient], values: Parts, compute: For
 def _times(factor: Coefficient, values: NDArray[Any], compute: Format) -> NDArray[Any]:
     """The exact product with a factor, rounded once to the compute format."""
     if not isinstance(factor, Fraction):
-        return values * values.dtype.type(factor)
+        special: NDArray[Any] = values * values.dtype.type(factor)
+        return special
     nearest = round_fraction(factor, compute)
     if np.isfinite(nearest) and Fraction(nearest) == factor:
-        return values * values.dtype.type(nearest)
+        product: NDArray[Any] = values * values.dtype.type(nearest)
+        return product
     flat = values.astype(np.float64).reshape(-1)
     finite = np.isfinite(flat)
     exact = Terms(flat.size, [], [(factor, np.where(finite, flat, 0.0))], None, lambda zeros, _: np.zeros_like(zeros))

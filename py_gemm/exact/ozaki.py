@@ -1,10 +1,10 @@
 """The splitting engine: an exact matrix product out of ordinary float64 matrix products (Ozaki, Ogita, Oishi and Rump, "Error-free
 transformations of matrix multiplication by using fast routines of matrix multiplication", Numer. Algorithms 59, 2012).
 
-How it works. Let t = floor((53 - ceil(log2 k)) / 2). A row of A is scaled by a power of two so that all its elements lie below 2**t;
-the first slice is each element rounded to an integer, the rest is at most 1/2, is multiplied by 2**(t + 1) and cut again, until
-nothing is left. Columns of B likewise. So A = sum of A_p * 2**(-(t + 1) p) and B the same, all slices integers of magnitude at
-most 2**t, and A_p @ B_q is a matrix of sums of k products of at most 2**(2 t) each.
+How it works. Let t = floor((53 - ceil(log2 k)) / 2). A row of A is scaled by a power of two so that all its elements lie below
+2**t; the first slice is each element rounded to an integer, the rest is at most 1/2, is multiplied by 2**(t + 1) and cut again,
+until nothing is left. Columns of B likewise. So A = sum of A_p * 2**(-(t + 1) p) and B the same, all slices integers of magnitude
+at most 2**t, and A_p @ B_q is a matrix of sums of k products of at most 2**(2 t) each.
 Why it is exact. Every partial sum, in whatever order and fused or not, is an integer of magnitude at most k * 2**(2 t) <= 2**53,
 and those float64 has; scaling by powers of two and subtracting the rounded part lose nothing (the rest is a whole multiple of the
 element's lowest bit and smaller than the element). The products with p + q = s share the weight 2**(-(t + 1) s): they are added as
@@ -32,6 +32,8 @@ MatrixProduct = Callable[[Stack, Stack], Stack]
 
 # A slice is cut down to the lines that it does not leave zero where those are at most this share: gathering costs a pass, too.
 FEW_LINES = 0.5
+# Scaled elements below this could have lost bits to underflow (and would need more than MOST_SLICES slices).
+SMALLEST = 2.0**-900
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ def split(values: NDArray[Any], axis: int, bits: int) -> Split:
     largest = np.abs(values).max(axis=axis, keepdims=True, initial=0.0)
     exponent = np.frexp(largest)[1].astype(np.int64)
     rest = _scale(values, bits - exponent)
+    if np.abs(rest).min(where=values != 0, initial=1.0) < SMALLEST:
+        raise UnsupportedError(f"the engine ozaki cuts operands into at most {MOST_SLICES} slices; one spans more")
     slices: list[Slice] = []
     lines: NDArray[np.intp] | None = None
     factor = float(1 << (bits + 1))
@@ -104,7 +108,7 @@ def split(values: NDArray[Any], axis: int, bits: int) -> Split:
         whole = np.rint(rest)
         rest -= whole
         slices.append(Slice(whole, lines))
-        filled = rest.any(axis=(0, axis))
+        filled = np.asarray(rest.any(axis=(0, axis)))
         count = int(np.count_nonzero(filled))
         if count == 0:
             break
@@ -117,8 +121,8 @@ def split(values: NDArray[Any], axis: int, bits: int) -> Split:
 
 
 def _scale(values: Stack, exponent: Long) -> Stack:
-    """values * 2**exponent in new memory."""
-    if exponent.size and -1022 <= int(exponent.min()) and int(exponent.max()) <= 1023:
+    """The values times 2**exponent, in new memory."""
+    if exponent.size and int(exponent.min()) >= -1022 and int(exponent.max()) <= 1023:
         found: Stack = values * ((exponent + 1023) << 52).view(np.float64)
     else:
         found = np.ldexp(values, exponent.astype(np.int32))

@@ -34,10 +34,10 @@ class Gemm:
     ) -> Result:
         """D = beta * C + alpha * (A @ B): exact, rounded once to `dtype`.
 
-        A, B: matrices [..., m, k] and [..., k, n] with matmul's broadcasting of batches and its promotion of vectors. C: broadcast to
-        the result's shape; None: none. Arrays of er, NumPy or PyTorch, nested lists, or earlier results.
-        alpha, beta: int, float, Fraction, Decimal, or complex where the operands are; taken exactly. With beta = 0 C is not read, with
-        alpha = 0 neither A nor B. reduce_batch: the result's batch dimensions are summed into the contraction.
+        A, B: matrices [..., m, k] and [..., k, n] with matmul's broadcasting of batches and its promotion of vectors. C:
+        broadcast to the result's shape; None: none. Arrays of er, NumPy or PyTorch, nested lists, or earlier results.
+        alpha, beta: int, float, Fraction, Decimal, or complex where the operands are; taken exactly. With beta = 0 C is not read,
+        with alpha = 0 neither A nor B. reduce_batch: the result's batch dimensions are summed into the contraction.
         dtype: the format of the result, of the operands' kind; None: the format that A, B and C promote to, as in a sum.
         rounding: of the reference, and of the final step into the format. overflow: "ieee", "saturate" or "nan" for floats; "wrap",
         "error" or "saturate" for integers; None: the format's own rule.

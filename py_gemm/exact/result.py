@@ -1,7 +1,7 @@
 """Result: an exact product that is computed as far as it is asked about, once.
 
-`rounded`, `normal()`, `tolerance()`, `covers()` and `margin()` are each computed on first use and kept. A result with several outputs
-(of `gemm.backward`) answers each with `Outputs`: a mapping from the outputs' names that also has them as attributes.
+`rounded`, `normal()`, `tolerance()`, `covers()` and `margin()` are each computed on first use and kept. A result with several
+outputs (of `gemm.backward`) answers each with `Outputs`: a mapping from the outputs' names that also has them as attributes.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ class Answer:
         if standard == "any_order" or f"bounds {standard}" in self._kept:
             found = self._covered(self._bounds(standard), parts)
         else:
-            found = self._covered(self._once("least bounds", lambda: bounds(self.expression, standard, only=self._nowhere())), parts)
+            found = self._covered(
+                self._once("least bounds", lambda: bounds(self.expression, standard, only=self._nowhere())), parts
+            )
             if not all(each.all() for each in found):
                 found = self._covered(bounds(self.expression, standard, only=[~each for each in found]), parts)
         return np.asarray(np.logical_and.reduce(found).reshape(self.expression.shape))
@@ -171,7 +173,8 @@ class Result:
 
     @property
     def rounded(self) -> Any:
-        """The exact value rounded once: an Array, or Outputs of Arrays. OverflowError where overflow="error" and one is past the range."""
+        """The exact value rounded once: an Array, or Outputs of Arrays. OverflowError where overflow="error" and one is past the
+        range."""
         return self._each(lambda answer: answer.rounded())
 
     def normal(self) -> Any:
@@ -179,22 +182,26 @@ class Result:
         return self._each(lambda answer: answer.normal())
 
     def tolerance(self, standard: str = "normal") -> Any:
-        """How far from the exact value a correct result may be, rounded up: float64 of the result's shape, the final rounding included.
+        """How far from the exact value a correct result may be, rounded up: float64 of the result's shape, the final rounding
+        included.
 
-        standard: "normal" (usual orders of summation) or "any_order"; tolerance.py defines both. 0 for integers and where the exact value
-        is NaN or infinite; infinite where a correct implementation may overflow on the way. Of complex results: real and imaginary part.
+        standard: "normal" (usual orders of summation) or "any_order"; tolerance.py defines both. 0 for integers and where the
+        exact value is NaN or infinite; infinite where a correct implementation may overflow on the way. Of complex results: real
+        and imaginary part.
         """
         return self._each(lambda answer: answer.tolerance(standard))
 
     def covers(self, x: object, standard: str = "normal") -> Any:
         """Elementwise: whether a correct implementation could return x. A NaN is covered by a NaN; -0.0 and 0.0 are one number.
 
-        x: of the result's shape (ShapeError), with values that its format has (ValueError); for several outputs a mapping or a sequence.
+        x: of the result's shape (ShapeError), with values that its format has (ValueError); for several outputs a mapping or a
+        sequence.
         """
         return self._each(lambda answer, each: answer.covers(each, standard), x)
 
     def margin(self, x: object, standard: str = "normal") -> Any:
-        """How far out x is, in units of the tolerance on its side of the exact value, float64: at most 1 exactly where x is covered."""
+        """How far out x is, in units of the tolerance on its side of the exact value, float64: at most 1 exactly where x is
+        covered."""
         return self._each(lambda answer, each: answer.margin(each, standard), x)
 
     @property
@@ -228,7 +235,8 @@ class Result:
 
     def __repr__(self) -> str:
         about = [
-            f"{name + ': ' if name else ''}{answer.expression.form} {answer.expression.shape}" for name, answer in self._answers.items()
+            f"{name + ': ' if name else ''}{answer.expression.form} {answer.expression.shape}"
+            for name, answer in self._answers.items()
         ]
         return f"<exact Result {', '.join(about)}>"
 

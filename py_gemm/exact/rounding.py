@@ -42,7 +42,7 @@ def find_rounding(rounding: object) -> Rounding:
 
 
 def round_fraction(x: Fraction, form: Format, rounding: Rounding = Rounding.NEAREST_EVEN, overflow: str = "ieee") -> float:
-    """x rounded to a float format, as a Python float; zero gives +0.0."""
+    """The number x rounded to a float format, as a Python float; zero gives +0.0."""
     if x == 0:
         return 0.0
     size = abs(x)
@@ -147,10 +147,10 @@ def round_leading(x: Leading, form: Format, rounding: Rounding, overflow: str) -
 
 
 def scale_up(whole: NDArray[np.float64], exponent: Long) -> NDArray[np.float64]:
-    """whole * 2**exponent where the result is representable or past the range (then infinite)."""
+    """The numbers whole * 2**exponent, where the result is representable or past the range (then infinite)."""
     if not exponent.size:
         return whole
-    if -1022 <= int(exponent.min()) and int(exponent.max()) <= 1023:
+    if int(exponent.min()) >= -1022 and int(exponent.max()) <= 1023:
         powers = ((exponent + 1023) << 52).view(np.float64)
         with np.errstate(over="ignore"):
             return whole * powers

@@ -24,10 +24,6 @@ def sign_of(coefficient: Coefficient) -> float:
     return -1.0 if coefficient < 0 else 1.0
 
 
-def is_finite(coefficient: Coefficient) -> bool:
-    return isinstance(coefficient, Fraction)
-
-
 def without_specials(values: Floats) -> tuple[Floats, bool]:
     """The values with 0 in the place of infinities and NaNs, and whether there were any."""
     finite = np.isfinite(values)

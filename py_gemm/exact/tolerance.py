@@ -1,26 +1,31 @@
 """How far a correct implementation may be from the exact value: error bounds for classes of implementations, with their proofs.
 
-An implementation computes in the compute format (float64 where float64 takes part, else float32), rounding to nearest. Let u be the
-format's relative error, eta its absolute error below the normal range, t_k = alpha a_k b_k the exact terms, T = sum |t_k|, and n the number
-of terms, those of beta * C among them. It may round each product or fuse it into an addition, apply alpha once on every product's way (to
-an operand, a product, a partial sum or the whole), round beta * C once and add it first or last, and add in any order of its class.
-  Leaves. A term passes at most r roundings besides additions: its product (none where that is exact by format), alpha (none for powers
-    of two; one more where the format has not got alpha; one more for a complex alpha). Error at most r u / (1 - r u) * T, and eta for each.
-  Additions. The error of one is at most u |exact partial sum + errors so far| <= u (M + D), where M bounds the exact partial sums of the
-    class and D is the whole error. There are at most n - 1. So D <= leaves + (n - 1) u M + n' u D, hence
+An implementation computes in the compute format (float64 where float64 takes part, else float32), rounding to nearest. Let u be
+the format's relative error, eta its absolute error below the normal range, t_k = alpha a_k b_k the exact terms, T = sum |t_k|,
+and n the number of terms, those of beta * C among them. It may round each product or fuse it into an addition, apply alpha once
+on every product's way (to an operand, a product, a partial sum or the whole), round beta * C once and add it first or last, and
+add in any order of its class.
+  Leaves. A term passes at most r roundings besides additions: its product (none where that is exact by format), alpha (none for
+    powers of two; one more where the format has not got alpha; one more for a complex alpha). Error: at most r u / (1 - r u) *
+    T, and eta for each; where alpha meets an operand, eta times the other operand.
+  Additions. The error of one is at most u |exact partial sum + errors so far| <= u (M + D), where M bounds the exact partial
+    sums of the class and D is the whole error. There are at most n - 1. So D <= leaves + beta + (n - 1) u M + (n + r) u D,
+    hence
         D <= (leaves + beta + (n - 1) u M) / (1 - (n + r) u).
-  any_order: any tree over any order. A partial sum is that of a subset, within [-N, P]: M = max(P, N), P the sum of the positive terms and
-    -N that of the negative ones.
-  normal: the terms in index order, cut into consecutive blocks (or none); in a block L lanes (1, 2, 4, ... 256), each over the terms
-    k = l mod L, in order; lane totals added up in lane order, in neighbouring pairs, or by halving (l with l + L/2); lanes, blocks and chains
-    may be bracketed in any way that keeps their order. Every partial sum is then that of a consecutive range of one residue class, or of a
-    range of whole rows of lanes cut to the first lanes or to an aligned group of 2, 4, 8, ... lanes: M is the largest of those, computed from
-    running sums. beta * C first or last adds |beta c|. A complex alpha mixes two sums: then normal is any_order.
-All is computed in float64 and rounded outward. Nothing here looks at a result; result.py compares.
+  any_order: any tree over any order. A partial sum is that of a subset, within [-N, P]: M = max(P, N), P the sum of the
+    positive terms and -N that of the negative ones.
+  normal: the terms in index order, cut into consecutive blocks (or none); in a block L lanes (1, 2, 4, ... 256), each over the
+    terms k = l mod L, in order; lane totals added up in lane order, in neighbouring pairs, or by halving (l with l + L/2);
+    lanes, blocks and chains may be bracketed in any way that keeps their order. Every partial sum is then that of a consecutive
+    range of one residue class, or of a range of whole rows of lanes cut to the first lanes or to an aligned group of 2, 4, 8,
+    ... lanes: M is the largest of those, from running sums, and |beta c| more. A complex alpha mixes two sums: then normal is
+    any_order.
+All is computed in float64 and rounded outward. Nothing here looks at a result; intervals.py compares.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -43,8 +48,8 @@ PIECE = 1 << 15  # terms whose partial sums are looked at at a time: they stay i
 class Leaves:
     """What happens to a term before additions, for one part of an expression.
 
-    roundings, beta_roundings: the most relative errors u that a term (of C) meets; product_eta: absolute errors for each product, in eta;
-    scales_operands: whether alpha may meet an operand (then eta times the other operand is possible, too).
+    roundings, beta_roundings: the most relative errors u that a term (of C) meets; product_eta: absolute errors for each product,
+    in eta; scales_operands: whether alpha may meet an operand (then eta times the other operand is possible, too).
     """
 
     roundings: int
@@ -56,8 +61,8 @@ class Leaves:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over the terms of a block of results, one part, all [g, m, n] (or broadcastable): of the magnitudes, of the terms, of the
-    magnitudes of beta * C and of the operands, and the largest operand."""
+    """Sums over the terms of a block of results, one part, all [g, m, n] (or broadcastable): of the magnitudes, of the terms, of
+    the magnitudes of beta * C and of the operands, and the largest operand."""
 
     magnitude: Floats
     signed: Floats
@@ -116,7 +121,7 @@ def _scaling(factor: Fraction, compute: Format) -> int:
     return 1 if Fraction(round_fraction(factor, compute)) == factor else 2
 
 
-def totals(expression: Expression, part: Part, left: list[Floats], right: list[Floats], addends: list[Floats]) -> Totals:
+def totals(part: Part, left: list[Floats], right: list[Floats], addends: list[Floats]) -> Totals:
     """See Totals; the operands are finite."""
     magnitude: Any = 0.0
     signed: Any = 0.0
@@ -196,7 +201,7 @@ def _widest_range(running: Floats) -> Floats:
 
 
 def error_bound(expression: Expression, leaf: Leaves, sums: Totals, partial: Floats) -> Bounds:
-    """The formula at the head of this file, rounded outward. partial: M without |beta c| for normal, with it for any_order."""
+    """The formula at the head of this file, rounded outward. partial: M, [g, m, n]."""
     compute = compute_format(expression.operands, expression.form)
     unit = float(compute.unit)
     eta = max(float(compute.half_subnormal), 5e-324)
@@ -206,7 +211,8 @@ def error_bound(expression: Expression, leaf: Leaves, sums: Totals, partial: Flo
     with np.errstate(over="ignore", invalid="ignore"):
         error = sums.magnitude * (leaf.roundings * unit / (1.0 - leaf.roundings * unit))
         error = error + sums.addend * (leaf.beta_roundings * unit / (1.0 - leaf.beta_roundings * unit))
-        absolute = leaf.product_eta * sums.products + (sums.terms - sums.products if leaf.beta_roundings or _scaled_c(expression) else 0)
+        addends = sums.terms - sums.products if _scales_addend(expression) else 0
+        absolute = leaf.product_eta * sums.products + addends
         error = error + absolute * eta
         if leaf.scales_operands:
             error = error + sums.operands * (2 * eta)
@@ -221,17 +227,18 @@ def error_bound(expression: Expression, leaf: Leaves, sums: Totals, partial: Flo
     return Bounds(np.where(np.isnan(error), np.inf, error), overflows)
 
 
-def _scaled_c(expression: Expression) -> bool:
+def _scales_addend(expression: Expression) -> bool:
     return any(isinstance(each, Fraction) and each not in (0, 1, -1) for each in expression.beta)
 
 
-def blocks(expression: Expression) -> Any:
+def blocks(expression: Expression) -> Iterator[tuple[Block, list[Floats], list[Floats], list[Floats]]]:
     """(block, left, right, addends): the finite operands of every block of results, with their parts as the sums take them."""
     for groups in expression.group_blocks():
         right = [] if expression.b is None else [_finite(each) for each in expression.right(expression.b.block(groups))]
         for rows in expression.row_blocks():
             left = [] if expression.a is None else [_finite(each) for each in expression.left(expression.a.block(groups, rows))]
-            addends = [] if expression.c is None else [_finite(each) for each in expression.addends(expression.c.block(groups, rows))]
+            c = [] if expression.c is None else expression.addends(expression.c.block(groups, rows))
+            addends = [_finite(each) for each in c]
             yield Block(groups, rows), left, right, addends
 
 
@@ -242,8 +249,8 @@ def _finite(values: Floats) -> Floats:
 def bounds(expression: Expression, standard: str, *, only: list[NDArray[np.bool_]] | None = None) -> list[Bounds]:
     """The bounds of every part of a float or complex expression.
 
-    only: for each part, the elements [groups, m, n] for which the bounds of "normal" are wanted in full; the others get bounds that may
-    be smaller, for next to no work. A result that those cover is covered.
+    only: for each part, the elements [groups, m, n] for which the bounds of "normal" are wanted in full; the others get bounds
+    that may be smaller, for next to no work. A result that those cover is covered.
     """
     standard = find_standard(expression, standard)
     shape = (expression.groups, expression.m, expression.n)
@@ -252,7 +259,7 @@ def bounds(expression: Expression, standard: str, *, only: list[NDArray[np.bool_
         size = (len(block.groups), block.rows.stop - block.rows.start, expression.n)
         place = (block.groups, block.rows)
         for index, part in enumerate(expression.parts):
-            leaf, sums = leaves(expression, part), totals(expression, part, left, right, addends)
+            leaf, sums = leaves(expression, part), totals(part, left, right, addends)
             if standard == "any_order":
                 partial = np.broadcast_to(subset_bound(sums), size)
             else:

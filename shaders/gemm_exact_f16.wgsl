@@ -406,6 +406,13 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let r = lane / 16u;
     let c = lane % 16u;
 
+    // WGSL begins workgroup memory at zero, but not every implementation begins atomics so; a flag too many costs time.
+    if (lane < TILE) {
+        atomicStore(&special_rows[lane], 0u);
+        atomicStore(&special_columns[lane], 0u);
+    }
+    workgroupBarrier();
+
     var t0 = vec4<i32>();
     var t1 = vec4<i32>();
     var t2 = vec4<i32>();

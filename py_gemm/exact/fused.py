@@ -3,9 +3,9 @@
 float32. The product of two float32 is exact in float64: 48 bits, and 2^-298 is far above the smallest float64. The sum with c is
 taken in float64 *rounded to odd* (cut, and the last bit set where anything was lost) and then rounded to float32. Boldo and
 Melquiond (Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd, IEEE Trans. Comput. 57, 2008,
-theorem 1): rounding to odd at p + k bits, k >= 2, then to nearest at p bits is rounding to nearest of the exact value. Here p + k = 53 = 24 + 29. Below
-float32's normal range fewer than 24 bits are kept, and the same holds with a larger k. The error of the sum is itself a float64
-(TwoSum, Knuth).
+theorem 1): rounding to odd at p + k bits, k >= 2, then to nearest at p bits is rounding to nearest of the exact value. Here
+p + k = 53 = 24 + 29. Below float32's normal range fewer than 24 bits are kept, and the same holds with a larger k. The error of the
+sum is itself a float64 (TwoSum, Knuth).
 
 float64. The same paper's algorithm: (uh, ul) = a * b, (th, tl) = c + ul, (vh, vl) = uh + th, result vh + odd(tl + vl). It needs
 that nothing overflows and no error term underflows, so it is used where a * b and c are 0 or lie in 2^-900 .. 2^900; elsewhere the

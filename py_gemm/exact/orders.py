@@ -113,7 +113,8 @@ class Blocked:
                 group, block = group + block, terms.zero()
             if count % (self.block * self.group) == 0:
                 total, group = total + group, terms.zero()
-        return total + (group + block)
+        result: Array = total + (group + block)
+        return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,11 @@ def hard_operands(real: type, count: int, seed: int) -> list[Array]:
     c: Array
     a, b, c = (source.standard_normal(count).astype(real) for _ in range(3))
     with np.errstate(all="ignore"):
+        value: Array
         for index, value in enumerate((a, b, c)):
             part = slice(index * count // 8, count // 2)
-            value[part] = value[part] * np.exp2(source.integers(info.minexp // 2 - 20, info.maxexp // 2, value[part].size)).astype(
-                real
-            )
+            exponents = source.integers(info.minexp // 2 - 20, info.maxexp // 2, value[part].size)
+            value[part] = value[part] * np.exp2(exponents).astype(real)
         near = slice(count // 2, 3 * count // 4)
         c[near] = -(a[near] * b[near]) * source.choice(np.asarray([1, 1, 1 + info.eps, 2.0**-30, 2.0**20], real), a[near].size)
         tie = slice(3 * count // 4, count)

@@ -9,8 +9,7 @@ import pytest
 
 from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from py_gemm.exact.orders import Chain, replay, stated
-from py_gemm.gpu import probe
-from py_gemm.gpu import variants
+from py_gemm.gpu import probe, variants
 
 from . import tools
 from .tools import TYPES, numpy_type, product

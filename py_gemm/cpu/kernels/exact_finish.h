@@ -1,14 +1,15 @@
-// From the exact sum of an element to D: alpha * sum + beta * C + bias in exact arithmetic, rounded once to D's type, to nearest, ties to
-// even. alpha and beta are the float64 numbers of the argument block, the bias is float32.
+// From the exact sum of an element to D: alpha * sum + beta * C + bias in exact arithmetic, rounded once to D's type, to nearest,
+// ties to even. alpha and beta are the float64 numbers of the argument block, the bias is float32.
 //
-//   infinities and NaN   IEEE rules on the exact expression: terms a * b of which a factor is not finite are added as float64 numbers
+//   infinities and NaN   IEEE rules on the exact expression: terms a * b of which a factor is not finite are added as float64
+//   numbers
 //                        (finite ones cannot change an infinity), alpha, beta * C and the bias after them
 //   zero                 -0 only where every term is a negative zero: the products times alpha's sign, beta * C, the bias
 //   relu                 on the exact value; rounding keeps its sign, so relu and rounding may change places
 //
 // What is not a plain sum times a power of two is collected in `wide`: loose digits of radix 32, digit 0 of the weight 2^-3232.
-//   alpha * sum    units 2^-1074 * 2^-2176, below 2^1024 * 2^(2048 + 31): bits -3250 .. 3103; the sum's digits below 2^-2148 are zero
-//   beta * C       units 2^-2148, below 2^2048
+//   alpha * sum    units 2^-1074 * 2^-2176, below 2^1024 * 2^(2048 + 31): bits -3250 .. 3103; the sum's digits below 2^-2148 are
+//   zero beta * C       units 2^-2148, below 2^2048
 // Each digit receives a few terms below 2^60, so no carry is needed on the way. `wide` is all zero between elements.
 
 enum { SCRATCH_WIDE = SCRATCH_FIXED, WIDE_DIGITS = 208, WIDE_LOWEST = -3232 };
@@ -60,8 +61,8 @@ static __attribute__((noinline)) uint32_t products_are_negative_zeros(const Argu
   return 1;
 }
 
-INLINE void store_result(const Arguments *arguments, address d, const uint32_t radix, address magnitude, uint32_t count, uint32_t negative,
-                         int32_t exponent) {
+INLINE void store_result(const Arguments *arguments, address d, const uint32_t radix, address magnitude, uint32_t count,
+                         uint32_t negative, int32_t exponent) {
   if (negative && arguments->activation == RELU) {
     store_special(arguments->type_d, d, 0.0);
   } else {
@@ -69,11 +70,11 @@ INLINE void store_result(const Arguments *arguments, address d, const uint32_t r
   }
 }
 
-// `count` significant digits at SCRATCH_MAGNITUDE: the sum of products. `special`: an operand of it is not finite. a, b: where its row
-// and its column begin; c, d: its elements there; column: which bias.
-static __attribute__((noinline)) void finish_element(const uint32_t radix, const Arguments *arguments, address scratch, uint32_t count,
-                                                     uint32_t negative, int32_t exponent, uint32_t special, address a, address b, address c,
-                                                     address d, uint32_t column) {
+// `count` significant digits at SCRATCH_MAGNITUDE: the sum of products. `special`: an operand of it is not finite. a, b: where
+// its row and its column begin; c, d: its elements there; column: which bias.
+static __attribute__((noinline)) void finish_element(const uint32_t radix, const Arguments *arguments, address scratch,
+                                                     uint32_t count, uint32_t negative, int32_t exponent, uint32_t special,
+                                                     address a, address b, address c, address d, uint32_t column) {
   const address magnitude = scratch + SCRATCH_MAGNITUDE, wide = scratch + SCRATCH_WIDE;
   const double alpha = arguments->alpha, beta = arguments->beta;
   const uint32_t has_product = arguments->k != 0;
@@ -94,13 +95,15 @@ static __attribute__((noinline)) void finish_element(const uint32_t radix, const
 
   const Parts factor = parts_of(alpha);
   if (!adds && count != 0 && (factor.significand & (factor.significand - 1)) == 0) {
-    store_result(arguments, d, radix, magnitude, count, negative ^ factor.negative, exponent + factor.exponent + __builtin_ctzll(factor.significand));
+    store_result(arguments, d, radix, magnitude, count, negative ^ factor.negative,
+                 exponent + factor.exponent + __builtin_ctzll(factor.significand));
     return;
   }
   if (has_product || adds) {
     Touched touched = {WIDE_DIGITS, 0};
     const int64_t sign = negative == factor.negative ? 1 : -1;
-    const int64_t low = (int64_t)(factor.significand & (((uint64_t)1 << 27) - 1)) * sign, high = (int64_t)(factor.significand >> 27) * sign;
+    const int64_t low = (int64_t)(factor.significand & (((uint64_t)1 << 27) - 1)) * sign,
+                  high = (int64_t)(factor.significand >> 27) * sign;
     for (uint32_t index = 0; index < count; index++) {
       const int64_t digit = words(magnitude)[index];
       if (digit == 0) continue;
@@ -110,7 +113,8 @@ static __attribute__((noinline)) void finish_element(const uint32_t radix, const
     }
     if (arguments->reads_c) wide_add_product(wide, &touched, parts_of(beta), parts_of(x));
     const Parts shift = parts_of(bias);
-    if (shift.significand != 0) wide_add(wide, &touched, shift.negative ? -(int64_t)shift.significand : (int64_t)shift.significand, shift.exponent);
+    if (shift.significand != 0)
+      wide_add(wide, &touched, shift.negative ? -(int64_t)shift.significand : (int64_t)shift.significand, shift.exponent);
     if (touched.low < touched.high) {
       const address start = wide + touched.low * 8;
       const uint32_t used = touched.high - touched.low;
@@ -129,4 +133,53 @@ static __attribute__((noinline)) void finish_element(const uint32_t radix, const
   if (minus && arguments->has_bias) minus = is_zero(bias) && is_negative(bias);
   if (minus && has_product) minus = products_are_negative_zeros(arguments, a, b);
   store_special(arguments->type_d, d, minus ? -0.0 : 0.0);
+}
+
+// ---- the common end: a plain product of few digits ----
+
+// Whether D is the sum of products times a power of two: neither C nor bias, and nothing that is not finite in alpha.
+INLINE uint32_t is_plain(const Arguments *arguments) {
+  const uint64_t significand = parts_of(arguments->alpha).significand;
+  return !arguments->reads_c && !arguments->has_bias && is_finite(arguments->alpha) && (significand & (significand - 1)) == 0;
+}
+
+// The sum of up to 4 loose digits of radix 23, `step` bytes apart, in 128 bits (they reach 2^(3 * 23 + 52)): stored, unless it is
+// zero.
+INLINE uint32_t finish_plain(const Arguments *arguments, address digits, uint32_t step, uint32_t count, int32_t exponent,
+                             address d) {
+  uint64_t low = (uint64_t)*loose(digits);
+  int64_t high = (int64_t)low >> 63;
+  for (uint32_t index = 1; index < count; index++) {
+    const int64_t digit = *loose(digits + index * step);
+    const uint32_t shift = 23 * index;
+    const uint64_t part = shift < 64 ? (uint64_t)digit << shift : 0;
+    high += shift < 64 ? digit >> (64 - shift) : digit << (shift - 64);
+    low += part;
+    high += low < part;
+  }
+  if ((low | (uint64_t)high) == 0) return 0;
+  const Parts alpha = parts_of(arguments->alpha);
+  uint32_t negative = high < 0;
+  if (negative) {
+    low = -low;
+    high = ~high + (low == 0);
+  }
+  const uint64_t upper = (uint64_t)high;
+  const int32_t unit = exponent + alpha.exponent + __builtin_ctzll(alpha.significand);
+  Window number;
+  if (upper == 0) {
+    const int32_t shift = __builtin_clzll(low);
+    number = (Window){low << shift, unit - shift};
+  } else {
+    const int32_t shift = __builtin_clzll(upper); // at least 1
+    const uint64_t rest = low << shift;
+    number = (Window){upper << shift | low >> (64 - shift) | (rest != 0), unit + 64 - shift};
+  }
+  negative ^= alpha.negative;
+  if (negative && arguments->activation == RELU) {
+    store_special(arguments->type_d, d, 0.0);
+  } else {
+    store_number(arguments->type_d, d, negative, number);
+  }
+  return 1;
 }

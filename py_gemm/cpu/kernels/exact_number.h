@@ -1,15 +1,17 @@
-// Exact numbers as digits in linear memory, and their one rounding. Integer arithmetic on bits throughout; nothing is lost before encode.
+// Exact numbers as digits in linear memory, and their one rounding. Integer arithmetic on bits throughout; nothing is lost before
+// encode.
 //
-//   carried digits    uint32 at `magnitude`: value = (-1)^negative * sum of digit[i] * 2^(radix * i + exponent), 0 <= digit < 2^radix
-//   loose digits      int64, the same weights, any size and sign: what sums are collected in, so that carries wait
+//   carried digits    uint32 at `magnitude`: value = (-1)^negative * sum of digit[i] * 2^(radix * i + exponent), 0 <= digit <
+//   2^radix loose digits      int64, the same weights, any size and sign: what sums are collected in, so that carries wait
 //
 // fixed_add puts a product into loose digits of radix 32 with two additions. Let v be the product, s = position mod 32:
 //   v * 2^s = (v >> (32 - s)) * 2^32 + (v * 2^s mod 2^32)   exactly, in two's complement, whatever the sign of v
 // The lower part adds less than 2^32, the upper at most |v| / 2 to a digit, so 2^63 / |v| products fit before carry_in_place.
 //
-// encode: w has its highest bit set and its lowest bit is sticky (set if anything below was not zero), which is rounding to odd at
-// 64 bits; 64 >= 53 + 2, so the rounding that follows is that of the exact value (Boldo and Melquiond, Emulation of FMA and correctly
-// rounded sums: proved algorithms using rounding to odd, 2008). Below the normal range fewer bits stay, and it holds all the more.
+// encode: w has its highest bit set and its lowest bit is sticky (set if anything below was not zero), which is rounding to odd
+// at 64 bits; 64 >= 53 + 2, so the rounding that follows is that of the exact value (Boldo and Melquiond, Emulation of FMA and
+// correctly rounded sums: proved algorithms using rounding to odd, 2008). Below the normal range fewer bits stay, and it holds
+// all the more.
 #ifndef PY_GEMM_EXACT_NUMBER_H
 #define PY_GEMM_EXACT_NUMBER_H
 
@@ -38,9 +40,10 @@ INLINE void carry_in_place(const uint32_t radix, address digits, uint32_t step, 
   *loose(digits + (count - 1) * step) += carry;
 }
 
-// Loose digits, `step` bytes apart, and `extra` zeros above them -> carried digits. Returns the sign. The extra digits must have room
-// for all carries.
-INLINE uint32_t carry_out(const uint32_t radix, address digits, uint32_t step, uint32_t count, uint32_t extra, address magnitude) {
+// Loose digits, `step` bytes apart, and `extra` zeros above them -> carried digits. Returns the sign. The extra digits must have
+// room for all carries.
+INLINE uint32_t carry_out(const uint32_t radix, address digits, uint32_t step, uint32_t count, uint32_t extra,
+                          address magnitude) {
   const int64_t mask = ((int64_t)1 << radix) - 1;
   int64_t carry = 0;
   for (uint32_t index = 0; index < count + extra; index++) {
@@ -92,8 +95,8 @@ INLINE Window window(const uint32_t radix, address magnitude, uint32_t count, in
   return (Window){bits | (rest != 0), unit};
 }
 
-// The bits, without sign, of w * 2^exponent rounded to nearest, ties to even, in a format of `precision` bits (the hidden one counted)
-// whose smallest normal number is 2^lowest and whose infinity has the bits `infinity`.
+// The bits, without sign, of w * 2^exponent rounded to nearest, ties to even, in a format of `precision` bits (the hidden one
+// counted) whose smallest normal number is 2^lowest and whose infinity has the bits `infinity`.
 INLINE uint64_t encode(const uint32_t precision, const int32_t lowest, const uint64_t infinity, Window number) {
   const int32_t leading = number.exponent + 63;
   if (leading > 1 - lowest) return infinity; // the largest exponent of every format here is 1 - lowest
@@ -147,9 +150,7 @@ INLINE void store_number(uint32_t type, address where, uint32_t negative, Window
   switch (type) {
   case FLOAT16: *(uint16_t *)to(where) = (uint16_t)(encode(11, -14, 0x7c00, number) | negative << 15); return;
   case BFLOAT16: *(uint16_t *)to(where) = (uint16_t)(encode(8, -126, 0x7f80, number) | negative << 15); return;
-  case FLOAT64:
-    *(uint64_t *)to(where) = encode(53, -1022, (uint64_t)0x7ff << 52, number) | (uint64_t)negative << 63;
-    return;
+  case FLOAT64: *(uint64_t *)to(where) = encode(53, -1022, (uint64_t)0x7ff << 52, number) | (uint64_t)negative << 63; return;
   default: *(uint32_t *)to(where) = (uint32_t)(encode(24, -126, 0x7f800000, number) | (uint64_t)negative << 31);
   }
 }
@@ -158,10 +159,17 @@ INLINE void store_number(uint32_t type, address where, uint32_t negative, Window
 INLINE void store_special(uint32_t type, address where, double value) {
   const uint32_t negative = is_negative(value), number = is_zero(value) ? 0 : value == value ? 1 : 2;
   switch (type) {
-  case FLOAT16: *(uint16_t *)to(where) = (uint16_t)((number == 0 ? 0 : number == 1 ? 0x7c00 : 0x7e00) | (number < 2 ? negative << 15 : 0)); return;
-  case BFLOAT16: *(uint16_t *)to(where) = (uint16_t)((number == 0 ? 0 : number == 1 ? 0x7f80 : 0x7fc0) | (number < 2 ? negative << 15 : 0)); return;
+  case FLOAT16:
+    *(uint16_t *)to(where) = (uint16_t)((number == 0 ? 0 : number == 1 ? 0x7c00 : 0x7e00) | (number < 2 ? negative << 15 : 0));
+    return;
+  case BFLOAT16:
+    *(uint16_t *)to(where) = (uint16_t)((number == 0 ? 0 : number == 1 ? 0x7f80 : 0x7fc0) | (number < 2 ? negative << 15 : 0));
+    return;
   case FLOAT64:
-    *(uint64_t *)to(where) = (number == 0 ? 0 : number == 1 ? (uint64_t)0x7ff << 52 : (uint64_t)0xfff << 51) | (number < 2 ? (uint64_t)negative << 63 : 0);
+    *(uint64_t *)to(where) = (number == 0   ? 0
+                              : number == 1 ? (uint64_t)0x7ff << 52
+                                            : (uint64_t)0xfff << 51) |
+                             (number < 2 ? (uint64_t)negative << 63 : 0);
     return;
   default: *(uint32_t *)to(where) = (number == 0 ? 0 : number == 1 ? 0x7f800000 : 0x7fc00000) | (number < 2 ? negative << 31 : 0);
   }

@@ -14,8 +14,9 @@ add in any order of its class.
         D <= (leaves + beta + (n - 1) u M) / (1 - (n + r) u).
   any_order: any tree over any order. A partial sum is that of a subset, within [-N, P]: M = max(P, N), P the sum of the
     positive terms and -N that of the negative ones.
-  normal: the terms in index order, cut into consecutive blocks (or none); in a block L lanes (1, 2, 4, ... 256), each over the
-    terms k = l mod L, in order; lane totals added up in lane order, in neighbouring pairs, or by halving (l with l + L/2);
+  normal: the terms in index order, cut into consecutive blocks (or none); in a block that begins at a multiple of L, L lanes (1,
+    2, 4, ... 256), each over the terms k = l mod L, in order; lane totals added up in lane order, in neighbouring pairs, or by
+    halving (l with l + L/2);
     lanes, blocks and chains may be bracketed in any way that keeps their order. Every partial sum is then that of a consecutive
     range of one residue class, or of a range of whole rows of lanes cut to the first lanes or to an aligned group of 2, 4, 8,
     ... lanes: M is the largest of those, from running sums, and |beta c| more. A complex alpha mixes two sums: then normal is

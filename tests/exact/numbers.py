@@ -1,4 +1,4 @@
-"""Numbers for the tests of the exact reference: values of every format that are hard on sums and on roundings, and a slow, plain oracle.
+"""Numbers for the tests of the exact reference: values of every format that are hard on sums and roundings, and a slow oracle.
 
 The oracle shares nothing with the package but the names of formats: Fractions, and rounding worked out from its definition.
 """
@@ -60,11 +60,11 @@ def exact_dot(a: list[float], b: list[float]) -> Fraction:
 
 
 def nearest_even(x: Fraction, form: Format) -> float:
-    """x in `form`, by its definition: the nearest of the values around it, ties to the even one; past the range inf."""
+    """The number x in `form`, by its definition: the nearest of the values around it, ties to the even one; past the range inf."""
     if x == 0:
         return 0.0
     size = abs(x)
-    exponent = form.emin
+    exponent = max(form.emin, size.numerator.bit_length() - size.denominator.bit_length() - 1)
     while Fraction(2) ** (exponent + 1) <= size:
         exponent += 1
     quantum = Fraction(2) ** (exponent - form.significand_bits + 1)

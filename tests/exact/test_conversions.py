@@ -1,5 +1,5 @@
-"""Bits to values and back for every pattern of every format of at most 16 bits, against ml_dtypes; rounding in all modes, against gfloat
-and by definition."""
+"""Bits to values and back for every pattern of every format of at most 16 bits, against ml_dtypes; rounding in all modes, against
+gfloat and by definition."""
 
 from __future__ import annotations
 

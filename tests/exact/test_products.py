@@ -142,8 +142,8 @@ def same(found: float, wanted: float) -> bool:
 @pytest.mark.parametrize("alpha", [1, -2, 0.5])
 @pytest.mark.parametrize("beta", [1, -1, 0])
 def test_special_values_follow_ieee(alpha: float, beta: float) -> None:
-    """Every pair of products and C out of zeros, ones, infinities and NaN, against the terms added by IEEE's own arithmetic: where no
-    rounding can happen that is the exact expression."""
+    """Every pair of products and C out of zeros, ones, infinities and NaN, against the terms added by IEEE's own arithmetic: where
+    no rounding can happen that is the exact expression."""
     values = (0.0, -0.0, 1.0, -2.0, INF, -INF, NAN)
     grid = np.array(list(itertools.product(values, repeat=5)))
     a, b, c = grid[:, None, 0:2], grid[:, 2:4, None], grid[:, 4].reshape(-1, 1, 1)
@@ -276,7 +276,9 @@ def test_earlier_results_are_operands() -> None:
 @pytest.mark.parametrize("beta", [0, 1, -1j, 0.7 + 2j])
 def test_complex_parts_are_rounded_once_each(engine: str, alpha: Any, beta: Any) -> None:
     rng = np.random.default_rng(4)
-    a, b, c = (rng.standard_normal((*shape, 2)).astype(np.float32) @ np.array([1, 1j], np.complex64) for shape in ((3, 4), (4, 2), (3, 2)))
+    a, b, c = (
+        rng.standard_normal((*shape, 2)).astype(np.float32) @ np.array([1, 1j], np.complex64) for shape in ((3, 4), (4, 2), (3, 2))
+    )
     found = er.gemm(a.astype(np.complex64), b.astype(np.complex64), c.astype(np.complex64), alpha=alpha, beta=beta, engine=engine)
 
     def parts(z: Any) -> tuple[Fraction, Fraction]:
@@ -301,7 +303,9 @@ def test_complex_special_values_by_parts() -> None:
     assert np.isnan(found.imag)
     real_alpha = er.gemm(er.asarray([[complex(INF, 2)]]), er.asarray([[complex(1, 1)]]), alpha=2 + 0j).rounded.values[0, 0]
     assert (real_alpha.real, real_alpha.imag) == (INF, INF)
-    zeros = er.gemm(er.asarray([[0j]]), er.asarray([[1 + 0j]]), er.asarray([[complex(-0.0, -0.0)]]), alpha=0, beta=1).rounded.values[0, 0]
+    zeros = er.gemm(
+        er.asarray([[0j]]), er.asarray([[1 + 0j]]), er.asarray([[complex(-0.0, -0.0)]]), alpha=0, beta=1
+    ).rounded.values[0, 0]
     assert str(zeros.real) == str(zeros.imag) == "-0.0"
 
 

@@ -179,6 +179,21 @@ def test_scalars_and_addends_that_are_not_finite() -> None:
     assert not np.signbit(run(a=1.0, c=-1.0))
 
 
+@pytest.mark.parametrize("size", [1, 4])
+def test_scalars_at_the_ends_of_float64(size: int) -> None:
+    """The lowest bit of everything at once, and the highest."""
+    tiny, huge = 5e-324, float(np.finfo(np.float64).max)
+    for x, alpha in ((tiny, tiny), (huge, huge), (tiny, huge), (tiny, 3 * tiny), (-huge, 1.0)):
+        a, b = np.full((size, 3), x), np.full((3, size), abs(x))
+        a[:, 0] = 1.0
+        for c, beta in ((tiny, tiny), (huge, huge), (1.0, 0.5)):
+            full = np.full((size, size), c)
+            found = exactly(CpuGemm(), a, b, np.zeros((size, size)), full, alpha=alpha, beta=beta)
+            assert np.array_equal(found, expression(a, b, full, None, alpha, beta, False, "float64")), (x, alpha, c, beta)
+        found = exactly(CpuGemm(), a, b, np.zeros((size, size)), alpha=alpha)
+        assert np.array_equal(found, expression(a, b, None, None, alpha, 0.0, False, "float64")), (x, alpha)
+
+
 @pytest.mark.parametrize("element", NUMPY_TYPES)
 def test_no_products(element: str) -> None:
     a, b = np.zeros((5, 0), NUMPY_TYPES[element]), np.zeros((0, 6), NUMPY_TYPES[element])

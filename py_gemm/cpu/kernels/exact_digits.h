@@ -1,13 +1,12 @@
 // The fast way to the same exact sums: fixed-point digits held in float64, multiplied by the micro-kernels of the float64 family.
 //
-// A row of A is scaled by a power of two so that its elements are integers below 2^(23 D - 1), and each is cut into D balanced
-// digits:
+// A row of A is scaled by a power of two so that its elements are integers below 2^(23 D - 1), each cut into D balanced digits:
 //   x = sum of digit[i] * 2^(23 i),   |digit[i]| <= 2^22
 // (D depends on the data: how far apart the highest and the lowest set bit of the row lie.) The same for each column of B. Then
 //   sum over k of x * y = sum over i, j of 2^(23 (i + j)) * (sum over k of digit_x[i] * digit_y[j])
 // and a chain of at most 256 steps keeps the inner sum an integer of at most 256 * 2^44 = 2^52 < 2^53: float64 holds every
-// partial sum exactly, in any order, fused or not. Chains are collected in int64, carried every 128 chains (128 * 6 pairs * 2^52
-// < 2^62).
+// partial sum exactly, in any order, fused or not. Chains are collected in int64 and carried every 128 chains, which leave them
+// below 128 * 6 pairs * 2^52 < 2^62.
 //
 // The digits are exact: with w = x * 2^(-23 i), nearest(w) * 2^(23 i) is a multiple of a power of two and differs from x by at
 // most 2^(23 i - 1), so the difference has no more bits than x had.

@@ -2,17 +2,16 @@
 // ties to even. alpha and beta are the float64 numbers of the argument block, the bias is float32.
 //
 //   infinities and NaN   IEEE rules on the exact expression: terms a * b of which a factor is not finite are added as float64
-//   numbers
 //                        (finite ones cannot change an infinity), alpha, beta * C and the bias after them
 //   zero                 -0 only where every term is a negative zero: the products times alpha's sign, beta * C, the bias
 //   relu                 on the exact value; rounding keeps its sign, so relu and rounding may change places
 //
-// What is not a plain sum times a power of two is collected in `wide`: loose digits of radix 32, digit 0 of the weight 2^-3232.
-//   alpha * sum    units 2^-1074 * 2^-2176, below 2^1024 * 2^(2048 + 31): bits -3250 .. 3103; the sum's digits below 2^-2148 are
-//   zero beta * C       units 2^-2148, below 2^2048
+// What is not a plain sum times a power of two is collected in `wide`: loose digits of radix 32, digit 0 of the weight 2^-3264.
+//   alpha * sum    the lowest digits of both: 2^-1074 * 2^-2176 = 2^-3250; below 2^1024 * 2^(2048 + 31) = 2^3103
+//   beta * C       units 2^-2148, below 2^2048
 // Each digit receives a few terms below 2^60, so no carry is needed on the way. `wide` is all zero between elements.
 
-enum { SCRATCH_WIDE = SCRATCH_FIXED, WIDE_DIGITS = 208, WIDE_LOWEST = -3232 };
+enum { SCRATCH_WIDE = SCRATCH_FIXED, WIDE_DIGITS = 208, WIDE_LOWEST = -3264 };
 enum { SCRATCH_SUM = SCRATCH_WIDE + WIDE_DIGITS * 8, SCRATCH_MAGNITUDE = SCRATCH_SUM + (DOUBLE_DIGITS + 3) * 8 };
 
 typedef struct {

@@ -1,8 +1,8 @@
 // Exact numbers as digits in linear memory, and their one rounding. Integer arithmetic on bits throughout; nothing is lost before
 // encode.
 //
-//   carried digits    uint32 at `magnitude`: value = (-1)^negative * sum of digit[i] * 2^(radix * i + exponent), 0 <= digit <
-//   2^radix loose digits      int64, the same weights, any size and sign: what sums are collected in, so that carries wait
+//   carried digits    uint32 at `magnitude`: (-1)^negative * sum of digit[i] * 2^(radix * i + exponent), 0 <= digit < 2^radix
+//   loose digits      int64, the same weights, any size and sign: what sums are collected in, so that carries wait
 //
 // fixed_add puts a product into loose digits of radix 32 with two additions. Let v be the product, s = position mod 32:
 //   v * 2^s = (v >> (32 - s)) * 2^32 + (v * 2^s mod 2^32)   exactly, in two's complement, whatever the sign of v

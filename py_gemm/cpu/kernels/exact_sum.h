@@ -3,9 +3,8 @@
 //
 //   operands up to float32    24 x 24 bits, units 2^-298 .. 2^208      digits 0 .. 18, digit 0 has the weight 2^-304
 //   an operand float64        53 x 53 bits, units 2^-2148 .. 2^1942    digits 0 .. 132, digit 0 has the weight 2^-2176
-// Above the largest product there is room for 2^31 of them and a sign. -304 is 32 digits-and-a-half below the float16 product's
-// unit: -304 + 8 * 32 = -48, so the sums of float16 are digits 8 .. 11 alone. Infinities and NaN count as zero here;
-// exact_finish.h looks after them.
+// Above the largest product there is room for 2^31 of them and a sign. A product of float16 has the unit 2^-48 = 2^(8 * 32 - 304),
+// so their sums are digits 8 .. 11 alone. Infinities and NaN count as zero here; exact_finish.h looks after them.
 
 enum { SINGLE_DIGITS = 19, SINGLE_LOWEST = -304, DOUBLE_DIGITS = 133, DOUBLE_LOWEST = -2176 };
 enum { SINGLE_CARRY_EVERY = 1 << 14, DOUBLE_CARRY_EVERY = 64 };

@@ -7,4 +7,4 @@ import sys
 from .test import run_tests
 
 if __name__ == "__main__":
-    sys.exit(run_tests(sys.argv[1:], {"PY_GEMM_SOAK": "1"}))
+    sys.exit(run_tests(["--timeout=0", *sys.argv[1:]], {"PY_GEMM_SOAK": "1"}))

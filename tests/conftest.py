@@ -35,9 +35,11 @@ def pytest_report_header() -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not SOAK:
-        sweeps = [item for item in items if item.get_closest_marker("soak")]
-        config.hook.pytest_deselected(items=sweeps)
+        sweeps = {item for item in items if item.get_closest_marker("soak")}
+        config.hook.pytest_deselected(items=sorted(sweeps, key=lambda item: item.nodeid))
         items[:] = [item for item in items if item not in sweeps]
+    # Quick tests first; and Playwright keeps an event loop in the main thread, which a test that calls asyncio.run must not meet.
+    items.sort(key=lambda item: "browser" in item.path.parts)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -7,9 +7,10 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -19,6 +20,8 @@ import py_gemm as pg
 from py_gemm import arrays, configuration, devices
 from py_gemm.errors import GemmError
 
+T = TypeVar("T")
+
 
 def ones(*shape: int, dtype: Any = np.float32) -> np.ndarray:
     return np.ones(shape, dtype)
@@ -27,6 +30,12 @@ def ones(*shape: int, dtype: Any = np.float32) -> np.ndarray:
 def odd(**arguments: Any) -> dict[str, Any]:
     """Arguments of types that the signature does not take."""
     return arguments
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """asyncio.run in a thread of its own: Playwright keeps a loop running in the main one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 @pytest.fixture(params=["cpu", "wgpu"])
@@ -412,11 +421,11 @@ def test_async_twins(device: Any) -> None:
             await (await pg.matmul_async(placed, ones(3, 2))).numpy_async(),
         )
 
-    product, sum_, chained = asyncio.run(both())
+    product, sum_, chained = run(both())
     assert np.all(product == 3)
     assert np.all(sum_ == 4)
     assert np.all(chained == 3)
-    assert asyncio.run(pg.request_device_async(device.kind)) is device
+    assert run(pg.request_device_async(device.kind)) is device
 
 
 def test_device_arrays(device: Any) -> None:

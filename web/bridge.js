@@ -26,8 +26,10 @@
  * @property {[buffer: number, offset: number, nbytes: number][]} r  read-backs
  */
 
-/** A pipeline's text, the bindings of its group 0 ("uniform", "read", "write"), what it became; bind groups, least recently used first. */
-/** @typedef {{ label: string, code: string, bindings: string[], pipeline?: GPUComputePipeline, groups: Map<string, GPUBindGroup> }} Shader */
+/**
+ * A pipeline's text, the bindings of its group 0 ("uniform", "read", "write"), what it became; bind groups, least recently used first.
+ * @typedef {{ label: string, code: string, bindings: string[], pipeline?: GPUComputePipeline, groups: Map<string, GPUBindGroup> }} Shader
+ */
 
 /** An error of the device or of a call, in the device's own words. */
 export class GpuError extends Error {
@@ -349,7 +351,7 @@ export class Bridge {
     }
   }
 
-  /** A rejection in our words: a lost device rejects promises first and says why a little later. @param {unknown} error @param {string} text */
+  /** A rejection in our words. A lost device rejects promises first and says why later. @param {unknown} error @param {string} text */
   async #explained(error, text) {
     if (this.lost === null) {
       await Promise.race([this.#gone, new Promise((resolve) => setTimeout(resolve, 50))]);
@@ -378,7 +380,8 @@ export class Bridge {
     const key = bindings.join(" ");
     let layout = this.#layouts.get(key);
     if (!layout) {
-      const types = /** @type {Record<string, GPUBufferBindingType>} */ ({ uniform: "uniform", read: "read-only-storage", write: "storage" });
+      /** @type {Record<string, GPUBufferBindingType>} */
+      const types = { uniform: "uniform", read: "read-only-storage", write: "storage" };
       const entries = bindings.map((each, binding) => ({
         binding,
         visibility: GPUShaderStage.COMPUTE,

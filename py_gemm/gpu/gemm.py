@@ -83,6 +83,7 @@ class Gemm:
         a, b, c and the epilogue's bias: Buffers, or raw GPUBuffers of this device with usage STORAGE. Leading dimensions default to
         the length of a stored row, batch strides to the dense size; stride_a = 0 or stride_b = 0 shares one operand. beta = 0 never
         reads C; alpha = 0 or k = 0 never reads A and B. Elements of C's buffer outside the product are not touched.
+        Buffers must not be released before the encoder is submitted.
 
         Raises ShapeError (sizes, strides, ranges, a grid past the device's limit), AliasError (C's buffer is also an input),
         UnsupportedError (an operand larger than a binding). The pipeline is compiled here, in the browser blocking, unless

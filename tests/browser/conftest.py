@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, BrowserType, Page
+from playwright.sync_api import Browser, BrowserContext, BrowserType, Page, expect
 
 from scripts.browser import find_browser
 from scripts.bundle import pyodide_bundle
@@ -32,11 +32,15 @@ BASE_ARGUMENTS = [
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
     *(["--no-sandbox"] if is_root() else []),
 ]
+# Conditions are waited for this long: two busy cores that load a Pyodide are slow, and a wait that ends early costs nothing.
+PATIENCE_MS = 60_000
+
 # Chromium gives software adapters only under this flag; the adapter is SwiftShader, which it brings along.
 WEBGPU_ARGUMENTS = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    expect.set_options(timeout=PATIENCE_MS)
     config.addinivalue_line("markers", "expects_console(*patterns): complaints of a page that this test brings about on purpose")
 
 
@@ -78,12 +82,14 @@ def no_complaints(request: pytest.FixtureRequest, complaints: Complaints, browse
 
 @pytest.fixture
 def context(context: BrowserContext, complaints: Complaints) -> BrowserContext:
+    context.set_default_timeout(PATIENCE_MS)
     return complaints.watch(context)
 
 
 @pytest.fixture
 def no_adapter_page(no_adapter_browser: Browser, complaints: Complaints) -> Iterator[Page]:
     context = complaints.watch(no_adapter_browser.new_context())
+    context.set_default_timeout(PATIENCE_MS)
     yield context.new_page()
     context.close()
 

@@ -74,13 +74,13 @@ def test_too_large_is_refused_before_it_is_made() -> None:
 def test_picture_is_a_sample_within_its_limit() -> None:
     matrix = demo_matrices.convert(np.arange(300 * 40.0).reshape(300, 40), "float64")
     picture = demo_matrices.picture(matrix)
-    assert (picture["height"], picture["width"]) == (256, 40)
+    assert (picture["height"], picture["width"]) == (124, 40)
 
 
 def test_picture_of_extremes_keeps_a_lonely_element_and_its_sign() -> None:
     values = np.zeros((1000, 700), np.float32)
     values[501, 333] = -4
     picture = demo_matrices.picture_of_extremes(demo_matrices.convert(values, "float32"))
-    drawn = np.asarray(picture["values"]).reshape(256, 256)
+    drawn = np.asarray(picture["values"]).reshape(124, 124)
     assert drawn.min() == -4
     assert np.count_nonzero(drawn) == 1

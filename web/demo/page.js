@@ -28,15 +28,24 @@ let busy = "";
 /** @param {string} what  empty: idle */
 function busyWith(what) {
   busy = what;
-  stopButton.hidden = !(ready && busy);
+  const hide = !(ready && busy);
+  if (hide && document.activeElement === stopButton) {
+    runButton.focus();
+  }
+  stopButton.hidden = hide;
   allow();
 }
 
 function allow() {
   const usable = [a, b].every((panel) => panel.ok || panel.pending);
-  runButton.disabled = !(ready && !busy && usable && !mismatch());
+  // Not `disabled`: who pressed it by keyboard stays there while it runs.
+  runButton.setAttribute("aria-disabled", String(!(ready && !busy && usable && !mismatch())));
   runButton.textContent = busy === "product" ? "Multiplying…" : "Multiply";
   pythonConsole.allow(ready && !busy);
+}
+
+function runnable() {
+  return runButton.getAttribute("aria-disabled") === "false";
 }
 
 /** Why A and B do not fit, or nothing. */
@@ -74,7 +83,7 @@ function announce() {
   if (made && !mismatch() && wanted) {
     void run();
   } else {
-    wanted &&= !runButton.disabled;
+    wanted &&= runnable();
     setText(status, made && !mismatch() ? "Ready." : wanted ? "Making the matrices…" : "");
   }
 }
@@ -111,7 +120,7 @@ function lockSizes() {
 /** @param {Event} event */
 function submit(event) {
   event.preventDefault();
-  if (runButton.disabled) {
+  if (!runnable()) {
     return;
   }
   if (a.pending || b.pending) {

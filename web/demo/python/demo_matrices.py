@@ -19,6 +19,8 @@ FLOATS = ("float32", "float16", "bfloat16", "float64")
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 # 4096 x 4096. A, B, D, their float64 twins and the reference then stay well below the 2 GiB that Pyodide's memory may grow to.
 MOST_ELEMENTS = 1 << 24
+# The largest picture is 15.5rem wide, 248 pixels in most browsers: two a cell.
+PICTURE_CELLS = 124
 
 
 class MatrixError(Exception):
@@ -255,7 +257,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def picture(matrix: Matrix, most: int = 256) -> dict[str, object]:
+def picture(matrix: Matrix, most: int = PICTURE_CELLS) -> dict[str, object]:
     """A sample of at most `most` x `most` for drawing: the element in the middle of each cell, as a flat float32 array."""
     rows, columns = matrix.shape
     height, width = min(rows, most), min(columns, most)
@@ -266,7 +268,7 @@ def picture(matrix: Matrix, most: int = 256) -> dict[str, object]:
         return {"height": height, "width": width, "values": np.ascontiguousarray(sample, np.float32).ravel()}
 
 
-def picture_of_extremes(matrix: Matrix, most: int = 256) -> dict[str, object]:
+def picture_of_extremes(matrix: Matrix, most: int = PICTURE_CELLS) -> dict[str, object]:
     """At most `most` x `most` cells for drawing, each the element of largest magnitude in it, so that no thin line is missed."""
     rows, columns = matrix.shape
     height, width = min(rows, most), min(columns, most)

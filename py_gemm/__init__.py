@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .report.info import info
     from .report.runs import RunReport, last_run
     from .report.verdict import Verdict
-    from .report.verify import verify
+    from .report.verify import verify, verify_async
 
 __all__ = [
     "AliasError",
@@ -65,6 +65,7 @@ __all__ = [
     "request_device",
     "request_device_async",
     "verify",
+    "verify_async",
 ]
 
 _HOMES = {
@@ -78,7 +79,7 @@ _HOMES = {
     ".report.info": ("info",),
     ".report.runs": ("RunReport", "last_run"),
     ".report.verdict": ("Verdict",),
-    ".report.verify": ("verify",),
+    ".report.verify": ("verify", "verify_async"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import zlib
 from typing import Any
@@ -131,6 +132,10 @@ def test_batches_vectors_and_tags() -> None:
     assert pg.verify(x.view(np.uint16), y.view(np.uint16), bits, dtype_a="bfloat16", dtype_b="bfloat16")
     on_device = pg.asarray(x, device="cpu")
     assert pg.verify(on_device, y, pg.matmul(on_device, y))
+    tagged = pg.asarray(x.view(np.uint16), device="cpu", dtype="bfloat16")
+    product = pg.matmul(tagged, y)
+    assert pg.verify(tagged, y, product)
+    assert asyncio.run(pg.verify_async(tagged, y, product, sample=2)).checked == 2 * 6 + 6 * 2
 
 
 def test_a_wider_or_narrower_result() -> None:

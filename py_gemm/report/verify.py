@@ -77,6 +77,16 @@ def verify(
     )
 
 
+async def verify_async(a: Any, b: Any, result: Any, c: Any = None, **options: Any) -> Verdict:
+    """`verify`, awaitable: DeviceArrays are read where Python cannot wait for a GPU. The same arguments."""
+    tags = {"dtype_a": a, "dtype_b": b, "dtype_c": c, "dtype_result": result}
+    for name, value in tags.items():
+        if isinstance(value, DeviceArray) and value.bits:
+            options[name] = "bfloat16"
+    a, b, result, c = [await each.numpy_async() if isinstance(each, DeviceArray) else each for each in (a, b, result, c)]
+    return verify(a, b, result, c, **options)
+
+
 _Typed = tuple[NDArray[Any], ElementType]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,13 @@ from .expression import BLOCK, Block, Expression, Operand, Part, exponents
 from .fixedpoint import FixedPoint, Sums, addends_only, dyadic, halved, leading, scaled, settle, with_addend
 from .formats import FLOAT64, Format
 from .rounding import Rounding, round_digits, round_fraction, round_integer, round_leading, round_special
-from .special import Floats, negative_zeros, special_addend, special_products, without_specials
+from .special import Coefficient, Floats, negative_zeros, special_addend, special_products, without_specials
 
 Exact = FixedPoint | list[Fraction]
 
 HIGHEST = float(FLOAT64.highest)
 LONGEST_FACTOR = 600  # bits of alpha or beta that fixed point multiplies by; longer ones go to Fractions
-PIECE = BLOCK // 2  # elements that are finished at a time
+PIECE = 3 * BLOCK // 8  # elements that are finished at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,80 +100,76 @@ def _measured_span(operand: Operand, expression: Expression, axis: int) -> int:
     return widest + operand.form.part.significand_bits
 
 
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """An operand of a block, as a sum takes it: its values, the same with 0 for infinities and NaNs, whether there are any."""
+
+    values: NDArray[Any]
+    finite: NDArray[Any]
+    has_specials: bool
+
+
+def _factors(parts: list[NDArray[Any]]) -> list[Factor]:
+    return [Factor(each, *((each, False) if each.dtype.kind in "iu" else without_specials(each))) for each in parts]
+
+
 def terms_of(expression: Expression) -> Iterator[tuple[Block, list[Terms]]]:
     """Every block of results with its parts, in order."""
-    name = engine_for(expression)
-    engine = find_engine(name, integers=expression.form.kind == "int") if expression.has_products else None
+    engine = find_engine(engine_for(expression), integers=expression.form.kind == "int") if expression.has_products else None
     for groups in expression.group_blocks():
-        right: list[NDArray[Any]] = []
+        right: list[Factor] = []
         if engine is not None and expression.b is not None:
-            right = expression.right(expression.b.block(groups))
+            right = _factors(expression.right(expression.b.block(groups)))
             form = expression.b.form.part
-            multiplies = [engine.start(Matrix(_finite(each), form)) for each in right]
+            multiplies = [engine.start(Matrix(each.finite, form)) for each in right]
         for rows in expression.row_blocks():
-            left: list[NDArray[Any]] = []
+            left: list[Factor] = []
             sums: list[Sums] = []
             if right and expression.a is not None:
-                left = expression.left(expression.a.block(groups, rows))
+                left = _factors(expression.left(expression.a.block(groups, rows)))
                 form = expression.a.form.part
-                sums = [multiply(Matrix(_finite(each), form)).flat() for multiply, each in zip(multiplies, left, strict=True)]
-            addends = [] if expression.c is None else expression.addends(expression.c.block(groups, rows))
+                sums = [multiply(Matrix(each.finite, form)).flat() for multiply, each in zip(multiplies, left, strict=True)]
+            addends = [] if expression.c is None else _factors(expression.addends(expression.c.block(groups, rows)))
             shape = (len(groups), rows.stop - rows.start, expression.n)
             yield Block(groups, rows), [_terms(part, shape, left, right, sums, addends) for part in expression.parts]
 
 
-def _finite(values: NDArray[Any]) -> NDArray[Any]:
-    return values if values.dtype.kind in "iu" else without_specials(values)[0]
-
-
 def _terms(
-    part: Part,
-    shape: tuple[int, ...],
-    left: list[NDArray[Any]],
-    right: list[NDArray[Any]],
-    sums: list[Sums],
-    addends: list[NDArray[Any]],
+    part: Part, shape: tuple[int, ...], left: list[Factor], right: list[Factor], sums: list[Sums], addends: list[Factor]
 ) -> Terms:
-    products = [
-        (coefficient, a, b, exact)
-        for coefficient, a, b, exact in zip(part.sums, left, right, sums, strict=False)
-        if coefficient != 0
-    ]
-    others = [(coefficient, c) for coefficient, c in zip(part.addends, addends, strict=False) if coefficient != 0]
-    special = None
-    floats = not any(each.dtype.kind in "iu" for each in (*left, *addends))
-    if floats and not all(
-        isinstance(each, Fraction) and np.isfinite(sum_of_all) for each, sum_of_all in _witnesses(products, others)
-    ):
-        special = np.zeros(shape)
-        with np.errstate(invalid="ignore"):
-            for coefficient, a, b, exact in products:
-                signs = None if isinstance(coefficient, Fraction) else _signs(exact).reshape(shape)
-                special = special + special_products(coefficient, a, b, signs)
-            for coefficient, c in others:
-                special = special + special_addend(coefficient, c)
-        special = special.reshape(-1)
+    products = [each for each in zip(part.sums, left, right, sums, strict=False) if each[0] != 0]
+    others = [each for each in zip(part.addends, addends, strict=False) if each[0] != 0]
+    regular = all(isinstance(number, Fraction) and not (a.has_specials or b.has_specials) for number, a, b, _ in products)
+    regular &= all(isinstance(number, Fraction) and not c.has_specials for number, c in others)
 
     def negative(zeros: NDArray[np.bool_], down: bool) -> NDArray[np.bool_]:
-        found = negative_zeros(zeros.reshape(shape), [(coefficient, a, b) for coefficient, a, b, _ in products], others, down=down)
+        factors = [(number, a.values, b.values) for number, a, b, _ in products]
+        found = negative_zeros(zeros.reshape(shape), factors, [(number, c.values) for number, c in others], down=down)
         return found.reshape(-1)
 
-    size = int(np.prod(shape))
     return Terms(
-        size,
-        [(coefficient, exact) for coefficient, _, _, exact in products if isinstance(coefficient, Fraction)],
-        [(coefficient, _finite(c).reshape(-1)) for coefficient, c in others if isinstance(coefficient, Fraction)],
-        special,
+        prod(shape),
+        [(number, exact) for number, _, _, exact in products if isinstance(number, Fraction)],
+        [(number, c.finite.reshape(-1)) for number, c in others if isinstance(number, Fraction)],
+        None if regular else _special(shape, products, others),
         negative,
     )
 
 
-def _witnesses(products: list[Any], others: list[Any]) -> Iterator[tuple[object, float]]:
-    """Coefficients with a number that is finite only where all values of their operands are."""
-    for coefficient, a, b, _ in products:
-        yield coefficient, 0.0 if np.isfinite(a).all() and np.isfinite(b).all() else np.nan
-    for coefficient, c in others:
-        yield coefficient, 0.0 if np.isfinite(c).all() else np.nan
+def _special(
+    shape: tuple[int, ...],
+    products: list[tuple[Coefficient, Factor, Factor, Sums]],
+    others: list[tuple[Coefficient, Factor]],
+) -> Floats:
+    """NaN and infinities, flat, where the terms sum to them."""
+    special = np.zeros(shape)
+    with np.errstate(invalid="ignore"):
+        for number, a, b, exact in products:
+            signs = None if isinstance(number, Fraction) else _signs(exact).reshape(shape)
+            special = special + special_products(number, a.values, b.values, signs)
+        for number, c in others:
+            special = special + special_addend(number, c.values)
+    return special.reshape(-1)
 
 
 def _signs(sums: Sums) -> Floats:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from ..errors import UnsupportedError
 from .engines import MOST_SLICES, Matrix, Multiply, slice_bits
 from .fixedpoint import FixedPoint, Long
+from .formats import Format
 
 Stack = NDArray[np.float64]
 MatrixProduct = Callable[[Stack, Stack], Stack]
@@ -34,6 +35,7 @@ MatrixProduct = Callable[[Stack, Stack], Stack]
 FEW_LINES = 0.5
 # Scaled elements below this could have lost bits to underflow (and would need more than MOST_SLICES slices).
 SMALLEST = 2.0**-900
+LOWEST_BIT = -400  # formats above this (all but float64) have too small a range for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +61,11 @@ def start(b: Matrix) -> Multiply:
     bits = slice_bits(k)
     if bits < 1:
         raise UnsupportedError(f"the engine ozaki sums up to 2**51 products; k is {k}")
-    right = split(b.values, 1, bits)
+    right = split(b.values, b.form, 1, bits)
     product = matrix_product(sys.platform)
 
     def multiply(a: Matrix) -> FixedPoint:
-        left = split(a.values, 2, bits)
+        left = split(a.values, a.form, 2, bits)
         shape = (len(a.values), a.values.shape[1], b.values.shape[2])
         count = len(left.slices) + len(right.slices) - 1
         limbs = np.zeros((count, *shape), np.int64)
@@ -90,14 +92,14 @@ def _add(limb: Long, found: Stack, rows: NDArray[np.intp] | None, columns: NDArr
         limb[:, rows[:, None], columns] += whole
 
 
-def split(values: NDArray[Any], axis: int, bits: int) -> Split:
-    """Cut stacked matrices into slices; `axis` is that of k."""
+def split(values: NDArray[Any], form: Format, axis: int, bits: int) -> Split:
+    """Cut stacked matrices of values of a format into slices; `axis` is that of k."""
     if values.dtype.kind in "iu":
         return _split_integers(values, bits)
-    largest = np.abs(values).max(axis=axis, keepdims=True, initial=0.0)
+    largest = np.maximum(values.max(axis=axis, keepdims=True, initial=0.0), -values.min(axis=axis, keepdims=True, initial=0.0))
     exponent = np.frexp(largest)[1].astype(np.int64)
     rest = _scale(values, bits - exponent)
-    if np.abs(rest).min(where=values != 0, initial=1.0) < SMALLEST:
+    if form.lowest_bit < LOWEST_BIT and np.abs(rest).min(where=values != 0, initial=1.0) < SMALLEST:
         raise UnsupportedError(f"the engine ozaki cuts operands into at most {MOST_SLICES} slices; one spans more")
     slices: list[Slice] = []
     lines: NDArray[np.intp] | None = None
@@ -108,10 +110,11 @@ def split(values: NDArray[Any], axis: int, bits: int) -> Split:
         whole = np.rint(rest)
         rest -= whole
         slices.append(Slice(whole, lines))
-        filled = np.asarray(rest.any(axis=(0, axis)))
-        count = int(np.count_nonzero(filled))
-        if count == 0:
+        left_over = rest != 0
+        if not left_over.any():
             break
+        filled = np.asarray(left_over.any(axis=(0, axis)))
+        count = int(np.count_nonzero(filled))
         if count <= FEW_LINES * len(filled):
             keep = np.flatnonzero(filled)
             lines = keep if lines is None else lines[keep]

@@ -186,7 +186,7 @@ def test_splitting_loses_nothing(form: Format) -> None:
     values = wide_matrix(rng, (2, 6, 9), form)
     for axis in (1, 2):
         for bits in (9, 17, 22, 26):
-            cut = ozaki.split(values, axis, bits)
+            cut = ozaki.split(values, form, axis, bits)
             found = np.zeros(values.shape, object)
             for index, each in enumerate(cut.slices):
                 assert np.abs(each.values).max() <= 1 << bits

@@ -507,7 +507,7 @@ def test_memory_in_place() -> None:
 
 
 def test_every_public_name_is_there_and_no_other() -> None:
-    assert set(pg.__all__) == {*pg._HOME, "__version__"}
+    assert set(pg.__all__) == {*pg._HOME, "__version__", "exact"}
     for name in pg.__all__:
         assert getattr(pg, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'int9_gemm'"):

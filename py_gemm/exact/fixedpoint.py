@@ -217,7 +217,7 @@ def leading(proper: Digits) -> Leading:
         filled = proper.digits[index] != 0
         np.copyto(bottom, index, where=filled)
     flat = padded.reshape(-1)
-    place = (top + (window - 1)) * size + np.arange(size)
+    place = ((top + (window - 1)) * size + np.arange(size)).astype(np.intp)
     digit = flat.take(place)
     room = LEADING_BITS - bit_length(digit)
     exponent = proper.exponent + width * top - room

@@ -26,6 +26,7 @@ All is computed in float64 and rounded outward. Nothing here looks at a result; 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -37,6 +38,7 @@ from numpy.typing import NDArray
 from .expression import Block, Expression, Part
 from .fixedpoint import dyadic
 from .formats import FLOAT64, Format, compute_format
+from .ozaki import matrix_product
 from .rounding import round_fraction
 from .special import Floats, without_specials
 
@@ -128,13 +130,14 @@ def totals(part: Part, left: list[Floats], right: list[Floats], addends: list[Fl
     signed: Any = 0.0
     operands: Any = 0.0
     largest, terms, products = 0.0, 0, 0
+    product = matrix_product(sys.platform)
     with np.errstate(over="ignore", invalid="ignore"):
         for coefficient, a, b in zip(part.sums, left, right, strict=False):
             if coefficient == 0 or not isinstance(coefficient, Fraction):
                 continue
             size_a, size_b, factor = np.abs(a), np.abs(b), _float(coefficient)
-            magnitude = magnitude + np.matmul(size_a, size_b) * abs(factor)
-            signed = signed + np.matmul(a, b) * factor
+            magnitude = magnitude + product(size_a, size_b) * abs(factor)
+            signed = signed + product(a, b) * factor
             operands = operands + size_a.sum(axis=2)[:, :, None] + size_b.sum(axis=1)[:, None, :]
             largest = max(largest, float(size_a.max(initial=0.0)), float(size_b.max(initial=0.0)))
             terms += a.shape[2]

@@ -28,7 +28,7 @@ class Kernel:
 KERNELS: dict[str, Kernel] = {
     "gemm_tiled": Kernel(("decode", "epilogue", "gemm_tiled"), ("uniform", "read", "read", "read", "write"), ("a", "b")),
     "gemm_exact_f16": Kernel(
-        ("decode", "gemm_exact_f16"), ("uniform", "read", "read", "read", "write"), ("a", "b"), reads_bits=True
+        ("decode", "exact_finish", "gemm_exact_f16"), ("uniform", "read", "read", "read", "write"), ("a", "b"), reads_bits=True
     ),
     "convert": Kernel(("decode", "convert"), ("uniform", "read", "write"), ("source",)),
     "narrow": Kernel(("narrow",), ("uniform", "read", "write"), encodes=True),

@@ -1,5 +1,5 @@
-"""What the tests ask of the exact reference inside a Pyodide, whose NumPy has no BLAS: the same bits from every engine, and how long
-one product takes next to NumPy's own. Runs there, so it imports nothing that is not there."""
+"""What the tests ask of the exact reference inside a Pyodide, whose NumPy has no BLAS: the same bits from every engine, and how
+long one product takes next to NumPy's own. Runs there, so it imports nothing that is not there."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from py_gemm.gpu.variants import TILED
+from py_gemm.exact.orders import replay, stated
+from py_gemm.gpu.variants import TILED_ORDER
 from tests.browser.harness import PyodideHost, PythonError
-from tests.gpu.order import replay
 
 HOSTS = ["pyodide_page", "pyodide_worker", "pyodide_plain", "pyodide_csp", "pyodide_npm"]
 TYPES = ["float32", "float16", "bfloat16"]
@@ -173,7 +173,7 @@ await operation.start(x, y, read_into=out)[1]
 list(out)
 """
     found = run(host, code, k=k, name=name, a=a.ravel().tolist(), b=b.ravel().tolist())
-    expected = replay(TILED.order, a, b, fused=True)
+    expected = replay(stated(TILED_ORDER, 0), a, b, fused=True)
     assert np.array_equal(np.frombuffer(bytes(found), np.float32).reshape(5, 7), expected)
 
 

@@ -164,7 +164,9 @@ def test_sums_of_halves_have_the_stated_order_bit_for_bit(host: PyodideHost, nam
     """The same bits as in the replay, hence the same as on the native device."""
     rng = np.random.default_rng(k)
     bits = 16 if name == "float16" else 8
-    a, b = (np.float32(rng.integers(1 << (bits - 6), 1 << (bits - 5), shape)) / (1 << (bits - 6)) for shape in ((5, k), (k, 7)))
+    a, b = (
+        rng.integers(1 << (bits - 6), 1 << (bits - 5), shape).astype(np.float32) / (1 << (bits - 6)) for shape in ((5, k), (k, 7))
+    )
     code = """
 operation, x, y, _ = tools.planned(device, 5, 7, k, name, name, "float32", False, False)
 out = tools.reads_back("float32", 35)

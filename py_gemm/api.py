@@ -32,7 +32,8 @@ def matmul(
     a: (..., m, k) or (k,); b: (..., k, n) or (k,); batch dimensions broadcast. float32, float16, bfloat16 (ml_dtypes, or
     uint16 bits tagged by dtype_a=, dtype_b="bfloat16") or float64 (on the CPU). Any strides; DeviceArrays are taken too.
     out: written in place and returned. dtype: the float type of the result, by default that of the operands promoted; it
-    does not change the arithmetic, which is float32 unless an operand is float64. mode: "fast" or "deterministic".
+    does not change the arithmetic, which is float32 unless an operand is float64. mode: "fast", "deterministic", or "exact":
+    the exact value rounded once, the same bits on every machine (any float types on the CPU, float16 on a GPU).
     batch_invariant: the bits of an element do not depend on how many other rows or products are computed with it (they
     never do in the kernels of this version). device: a device, a kind ("webgpu", "wgpu", "vulkan", "metal", "cpu"), or
     None: the CPU for small products, a hardware GPU for large ones.
@@ -91,7 +92,8 @@ def gemm(
     As `matmul`, and: c broadcasts to the result and may be of any float type; beta is 1 where c is given, else 0; with
     beta 0 c is not read, with alpha 0 a and b are not read. transpose_a, transpose_b swap the last two axes. bias: (n,),
     converted to float32. activation: None, "relu", "gelu_erf", "gelu_tanh" (py_gemm/epilogue.py defines them). `out` may
-    be `c` itself, which is then updated.
+    be `c` itself, which is then updated. mode "exact": alpha and beta are taken as the float64 numbers that they are, the bias
+    as float32, the whole expression exactly; of the activations relu only, for the value of a gelu has no correct rounding.
 
     Raises as `matmul` does.
     """
@@ -169,7 +171,7 @@ def _decide(request: Request, device: Any) -> tuple[PreparedCall, Any]:
 
 def _run(request: Request, device: Any) -> Any:
     prepared, device = _decide(request, device)
-    device = devices.device_for(device, prepared.flops, float64=prepared.uses_float64)
+    device = devices.device_for(device, prepared.flops, cpu_only=prepared.stays_on_cpu)
     if device.kind == "cpu":
         return prepared.run_on_cpu(device, request)
     prepared.check_gpu(device, request)
@@ -187,7 +189,7 @@ def _run(request: Request, device: Any) -> Any:
 
 async def _run_async(request: Request, device: Any) -> Any:
     prepared, device = _decide(request, device)
-    device = await devices.device_for_async(device, prepared.flops, float64=prepared.uses_float64)
+    device = await devices.device_for_async(device, prepared.flops, cpu_only=prepared.stays_on_cpu)
     if device.kind == "cpu":
         return prepared.run_on_cpu(device, request)
     prepared.check_gpu(device, request)

@@ -76,7 +76,7 @@ class PreparedCall:
     activation: Activation
     transpose_a: bool
     transpose_b: bool
-    deterministic: bool
+    mode: str
     has_bias: bool
     on_device: bool
     drops_a: bool
@@ -88,6 +88,24 @@ class PreparedCall:
     @property
     def uses_float64(self) -> bool:
         return FLOAT64 in (self.type_a, self.type_b)
+
+    @property
+    def exact_obstacles(self) -> list[str]:
+        """What an exact product lacks for a GPU, in words; empty for one that a GPU can do, and in the other modes."""
+        if self.mode != "exact":
+            return []
+        from .gpu.capabilities import Capabilities
+        from .gpu.variants import Request, exact_obstacles
+
+        any_device = Capabilities("any", "any GPU")
+        return exact_obstacles(
+            Request(any_device, self.type_a, self.type_b, self.mode, True, self.alpha, self.beta, self.type_c, self.result_type)
+        )
+
+    @property
+    def stays_on_cpu(self) -> bool:
+        """Whether no GPU can compute it."""
+        return self.uses_float64 or bool(self.exact_obstacles)
 
     @property
     def is_empty(self) -> bool:
@@ -194,7 +212,13 @@ class PreparedCall:
             self.type_c,
             self.result_type,
         )
-        call = device.gemm.prepare(problem, activation=self.activation, has_bias=self.has_bias, deterministic=self.deterministic)
+        call = device.gemm.prepare(
+            problem,
+            activation=self.activation,
+            has_bias=self.has_bias,
+            deterministic=self.mode == "deterministic",
+            exact=self.mode == "exact",
+        )
         return call, copies
 
     # -- the GPU road ----------------------------------------------------------------------------------------------------
@@ -205,6 +229,11 @@ class PreparedCall:
             raise UnsupportedError(
                 f"{self.operation}: float64 is computed on the CPU only (a is {self.type_a.name}, b is {self.type_b.name}, the "
                 f'device is {device.kind}); leave device=None, name device="cpu", or narrow the operands to float32'
+            )
+        if obstacles := self.exact_obstacles:
+            raise UnsupportedError(
+                f'{self.operation}: mode "exact" on {device.kind} needs {" and ".join(obstacles)}; the CPU takes every type '
+                '(leave device=None, or name device="cpu")'
             )
         if self.result_type is FLOAT64 and self.returns_device_array(request):
             raise UnsupportedError(f"{self.operation}: a float64 result cannot stay on {device.kind}; ask for float32")
@@ -280,8 +309,7 @@ class PreparedCall:
                 _dense_strides(self.result_shape), (shape_a, shape_b, shape_c),
                 FLOAT32 if self.type_c is FLOAT64 else self.type_c, device_type,
             )  # fmt: skip
-            mode = "deterministic" if self.deterministic else "fast"
-            operation = GemmOperation(device, problem, activation=self.activation, has_bias=self.has_bias, mode=mode)
+            operation = GemmOperation(device, problem, activation=self.activation, has_bias=self.has_bias, mode=self.mode)
             self._gpu.clear()
             found = self._gpu[device] = (operation, problem)
         operation, problem = found

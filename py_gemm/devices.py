@@ -205,16 +205,16 @@ def _best_gpu_now() -> Any | None:
     return None if gpu.capabilities.is_software else gpu
 
 
-def takes_gpu(flops: int, least: int, *, float64: bool) -> bool:
+def takes_gpu(flops: int, least: int, *, cpu_only: bool) -> bool:
     """Whether a call with device=None is work for a hardware GPU, if there is one that the call can wait for. Pure.
 
-    Small products stay on the CPU, where a round trip to the GPU costs more than the product; float64 always does.
-    (A software adapter is slower than the CPU road and never taken unasked.)
+    Small products stay on the CPU, where a round trip to the GPU costs more than the product; what only the CPU can do (float64,
+    most exact products) always does. (A software adapter is slower than the CPU road and never taken unasked.)
     """
-    return flops >= least and not float64
+    return flops >= least and not cpu_only
 
 
-def device_for(device: object, flops: int, *, float64: bool) -> Any:
+def device_for(device: object, flops: int, *, cpu_only: bool) -> Any:
     """The device of a synchronous call: the one that is named, else by `takes_gpu`."""
     if isinstance(device, str):
         return request_device(device)
@@ -222,13 +222,13 @@ def device_for(device: object, flops: int, *, float64: bool) -> Any:
         return _checked(device)
     if knob("device") is not None:
         return request_device(None)
-    if not takes_gpu(flops, knob("gpu_min_flops"), float64=float64):
+    if not takes_gpu(flops, knob("gpu_min_flops"), cpu_only=cpu_only):
         return cpu_device()
     gpu = _best_gpu_now()
     return gpu if gpu is not None and gpu.can_wait() else cpu_device()
 
 
-async def device_for_async(device: object, flops: int, *, float64: bool) -> Any:
+async def device_for_async(device: object, flops: int, *, cpu_only: bool) -> Any:
     """The device of a call that is awaited."""
     if isinstance(device, str):
         return await request_device_async(device)
@@ -236,7 +236,7 @@ async def device_for_async(device: object, flops: int, *, float64: bool) -> Any:
         return _checked(device)
     if knob("device") is not None:
         return await request_device_async(None)
-    if not takes_gpu(flops, knob("gpu_min_flops"), float64=float64):
+    if not takes_gpu(flops, knob("gpu_min_flops"), cpu_only=cpu_only):
         return cpu_device()
     return await request_device_async(None)
 

@@ -13,8 +13,8 @@ from . import arrays
 from .arrays import DeviceArray
 from .call import PreparedCall, matrix_shape
 from .dtypes import BFLOAT16, ElementType, promote
-from .epilogue import Activation
-from .errors import ShapeError, UnsupportedError
+from .epilogue import Activation, require_exact_activation
+from .errors import ShapeError
 from .problem import broadcast, matmul_shapes
 from .request import Request
 
@@ -60,9 +60,7 @@ def prepare(request: Request) -> PreparedCall:
     if request.bias is not None:
         arrays.element_type(operation, "bias", request.bias.dtype)
     if request.mode == "exact":
-        raise UnsupportedError(
-            f'{operation}: mode "exact" needs the exact reference, which this version lacks; it has "fast" and "deterministic"'
-        )
+        require_exact_activation(operation, activation)
 
     batch, m, n, k = matmul_shapes(
         operation,
@@ -84,7 +82,7 @@ def prepare(request: Request) -> PreparedCall:
         bits = _check_out(operation, out, result_shape, result_type, bits, asked=request.dtype is not None)
     return PreparedCall(
         operation, m, n, k, batch, result_shape, type_a, type_b, type_c, result_type, bits, alpha, beta, activation,
-        bool(request.transpose_a), bool(request.transpose_b), request.mode == "deterministic", request.bias is not None,
+        bool(request.transpose_a), bool(request.transpose_b), str(request.mode), request.bias is not None,
         isinstance(request.a, DeviceArray) or isinstance(request.b, DeviceArray), drops_a, drops_b, 2 * m * n * k * prod(batch),
     )  # fmt: skip
 

@@ -114,7 +114,12 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
         ValueError,
         "unknown mode 'quick'; known: fast, deterministic, exact",
     ),
-    ("mode exact", lambda: pg.matmul(ones(1, 1), ones(1, 1), mode="exact"), pg.UnsupportedError, "exact reference"),
+    (
+        "mode exact",
+        lambda: pg.gemm(ones(1, 1), ones(1, 1), mode="exact", activation="gelu_erf"),
+        pg.UnsupportedError,
+        "activation 'gelu_erf' cannot be correctly rounded",
+    ),
     (
         "activation",
         lambda: pg.gemm(ones(1, 1), ones(1, 1), activation="swish"),
@@ -364,11 +369,11 @@ def test_runs_are_the_same_bits(device: Any) -> None:
 # -- devices -----------------------------------------------------------------------------------------------------------------
 
 
-def test_small_products_and_float64_stay_on_the_cpu() -> None:
+def test_small_products_and_what_only_the_cpu_can_do_stay_there() -> None:
     least = configuration.KNOBS["gpu_min_flops"].default
-    assert not devices.takes_gpu(least - 1, least, float64=False)
-    assert devices.takes_gpu(least, least, float64=False)
-    assert not devices.takes_gpu(least, least, float64=True)
+    assert not devices.takes_gpu(least - 1, least, cpu_only=False)
+    assert devices.takes_gpu(least, least, cpu_only=False)
+    assert not devices.takes_gpu(least, least, cpu_only=True)
     pg.matmul(ones(2, 2), ones(2, 2))
     report = pg.last_run()
     assert report is not None
@@ -502,7 +507,7 @@ def test_memory_in_place() -> None:
 
 
 def test_every_public_name_is_there_and_no_other() -> None:
-    assert set(pg.__all__) == {*pg._HOME, "__version__"}
+    assert set(pg.__all__) == {*pg._HOME, "__version__", "exact"}
     for name in pg.__all__:
         assert getattr(pg, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'int9_gemm'"):

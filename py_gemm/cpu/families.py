@@ -63,7 +63,11 @@ class SummationOrder:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kernel. `requires`: without them it cannot run. `prefers`: without them a later row is the better choice."""
+    """One kernel. `requires`: without them it cannot run. `prefers`: without them a later row is the better choice.
+
+    exact: the result is the exact value, rounded once; `order` then only says how long a chain of digit products may be.
+    Exact kernels of a token are a module of their own.
+    """
 
     family: str
     token: str
@@ -73,6 +77,12 @@ class Row:
     order: SummationOrder
     requires: tuple[Condition, ...] = ()
     prefers: tuple[Condition, ...] = ()
+    exact: bool = False
+
+    @property
+    def module(self) -> str:
+        """Which module exports the kernel (see `module_asset`)."""
+        return f"exact_{self.token}" if self.exact else self.token
 
     @property
     def tile(self) -> str:
@@ -101,10 +111,25 @@ ROWS: tuple[Row, ...] = (
 
 TOKENS: tuple[str, ...] = tuple(dict.fromkeys(row.token for row in ROWS))
 
+# The correctly rounded product of operands of any type (kernels/gemm_exact.c). 256 steps are the longest chain of digit products
+# that float64 holds exactly; below that, any order and any token give the same bits.
+EXACT_ROWS: tuple[Row, ...] = (
+    Row("gemm_exact", "relaxed", 6, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,), (BROWSER_HOST,), exact=True),
+    Row("gemm_exact", "relaxed", 4, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,), exact=True),
+    Row("gemm_exact", "simd128", 4, 4, FLOAT64, _PLAIN, exact=True),
+)
 
-def module_asset(token: str) -> str:
-    """The name of the asset that exports the kernels of a token."""
-    return f"cpu/kernels/gemm_{token}.wasm"
+# The exact sums themselves, as fixed-point numbers, for exact/superaccumulator.py; never chosen for a product.
+LIMBS_ROW = Row("gemm_limbs", "simd128", 1, 1, FLOAT64, _PLAIN, exact=True)
+
+ALL_ROWS: tuple[Row, ...] = (*ROWS, *EXACT_ROWS, LIMBS_ROW)
+
+MODULES: tuple[str, ...] = tuple(dict.fromkeys(row.module for row in ALL_ROWS))
+
+
+def module_asset(module: str) -> str:
+    """The name of the asset that holds a module: the kernels of a token, or its exact ones."""
+    return f"cpu/kernels/gemm_{module}.wasm"
 
 
 # The token whose sums are the same on every machine.
@@ -116,7 +141,7 @@ def check_names(family: str | None, token: str | None) -> None:
 
     `family` may be a family ("gemm_f32"), a tile of it ("gemm_f32_6x8") or a whole row ("gemm_f32_6x8_relaxed").
     """
-    families = tuple(dict.fromkeys(name for row in ROWS for name in _names(row)))
+    families = tuple(dict.fromkeys(name for row in (*ROWS, *EXACT_ROWS) for name in _names(row)))
     if family is not None and family not in families:
         raise ValueError(f"unknown kernel family {family!r}; known: {', '.join(families)}")
     if token is not None and token not in TOKENS:
@@ -130,8 +155,9 @@ def choose_family(
     family: str | None = None,
     token: str | None = None,
     deterministic: bool = False,
+    table: tuple[Row, ...] = ROWS,
 ) -> Row:
-    """The first row that sums in `accumulator`, can run on the engine and is preferred there.
+    """The first row of `table` that sums in `accumulator`, can run on the engine and is preferred there.
 
     family, token: force names (see `check_names`); what is forced and cannot run is an UnsupportedError, never a fallback.
     deterministic: only rows whose bits are the same on every machine; forcing another token with it is an UnsupportedError.
@@ -140,9 +166,9 @@ def choose_family(
     if deterministic and token not in (None, DETERMINISTIC_TOKEN):
         raise UnsupportedError(f"token {token!r} is forced, but only {DETERMINISTIC_TOKEN!r} gives the same bits on every machine")
     wanted = DETERMINISTIC_TOKEN if deterministic else token
-    named = [row for row in ROWS if family in (None, *_names(row)) and wanted in (None, row.token)]
+    named = [row for row in table if family in (None, *_names(row)) and wanted in (None, row.token)]
     if not named:
-        raise UnsupportedError(f"no kernel of family {family!r} has the token {wanted!r}; there are: {_list(ROWS)}")
+        raise UnsupportedError(f"no kernel of family {family!r} has the token {wanted!r}; there are: {_list(table)}")
     fitting = [row for row in named if row.accumulator is accumulator]
     if not fitting:
         raise UnsupportedError(f"{_list(named)} cannot be used: the product sums in {accumulator.name}")
@@ -157,15 +183,18 @@ def choose_family(
 def require_available(traits: EngineTraits, family: str | None, token: str | None) -> None:
     """The error of `choose_family` where what is forced can run for no type of accumulator at all."""
     check_names(family, token)
-    named = [row.accumulator for row in ROWS if family in (None, *_names(row)) and token in (None, row.token)]
     errors = []
-    for accumulator in dict.fromkeys(named or [FLOAT32]):
-        try:
-            choose_family(accumulator, traits, family=family, token=token)
-        except UnsupportedError as error:
-            errors.append(error)
-        else:
-            return
+    for table in (ROWS, EXACT_ROWS):
+        named = [row.accumulator for row in table if family in (None, *_names(row)) and token in (None, row.token)]
+        for accumulator in dict.fromkeys(named):
+            try:
+                choose_family(accumulator, traits, family=family, token=token, table=table)
+            except UnsupportedError as error:
+                errors.append(error)
+            else:
+                return
+    if not errors:
+        choose_family(FLOAT32, traits, family=family, token=token)
     raise errors[0]
 
 

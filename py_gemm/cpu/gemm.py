@@ -11,14 +11,14 @@ from math import gcd
 from typing import Any
 
 from ..configuration import knob
-from ..dtypes import FLOAT32
-from ..epilogue import Activation
+from ..dtypes import FLOAT32, FLOAT64
+from ..epilogue import Activation, require_exact_activation
 from ..errors import AliasError, ShapeError, UnsupportedError
 from ..problem import Layout, Problem, require_apart, require_in_buffer
 from .blocking import block
 from .engines import Bound, Engine, default_engine
 from .engines.host_memory import PinnedBuffer
-from .families import EngineTraits, SummationOrder, check_names, choose_family, require_available
+from .families import EXACT_ROWS, ROWS, EngineTraits, SummationOrder, check_names, choose_family, require_available
 from .plan import make_plan
 
 
@@ -41,7 +41,7 @@ class CpuCapabilities:
 class CpuCall:
     """A product of which everything is decided but the addresses. May be used again and again.
 
-    variant: the name of the row that runs, such as "gemm_f32_6x8_relaxed". order: how it sums.
+    variant: the name of the row that runs, such as "gemm_f32_6x8_relaxed". order: how it sums; None: exactly.
     """
 
     __slots__ = ("_bound", "order", "swapped", "variant")
@@ -99,23 +99,39 @@ class CpuGemm:
         return dict(self.engine.info)
 
     def prepare(
-        self, problem: Problem, *, activation: Activation = Activation.NONE, has_bias: bool = False, deterministic: bool = False
+        self,
+        problem: Problem,
+        *,
+        activation: Activation = Activation.NONE,
+        has_bias: bool = False,
+        deterministic: bool = False,
+        exact: bool = False,
     ) -> CpuCall:
         """Decide everything about a product. Offsets of the layouts play no part; the addresses of the call include them.
 
-        deterministic: the kernel whose sums are the same on every machine. ShapeError for sizes or strides that 32-bit addresses
-        cannot express, AliasError for a D that names an element twice, UnsupportedError for a forced row that cannot run.
+        deterministic: the kernel whose sums are the same on every machine. exact: the exact value of the expression (relu applied
+        to it), rounded once; a gelu is an UnsupportedError, for its value can be given correctly rounded by no known bound.
+        ShapeError for sizes or strides that 32-bit addresses cannot express, AliasError for a D that names an element twice,
+        UnsupportedError for a forced row that cannot run.
         """
         _check_sizes(problem)
         require_apart("CpuGemm", problem)
+        if exact:
+            require_exact_activation("CpuGemm", activation)
         row = choose_family(
-            problem.accumulator, self.engine.traits, family=self._family, token=self._token_in_force(), deterministic=deterministic
+            FLOAT64 if exact else problem.accumulator,
+            self.engine.traits,
+            family=self._family,
+            token=self._token_in_force(),
+            deterministic=deterministic,
+            table=EXACT_ROWS if exact else ROWS,
         )
+        order = None if exact else row.order
         if problem.is_empty:
-            return CpuCall(row.name, row.order, None, False)
+            return CpuCall(row.name, order, None, False)
         plan = make_plan(problem, activation, has_bias)
         bound = self.engine.bind(row, plan, block(row, plan.m, plan.n, plan.k))
-        return CpuCall(row.name, row.order, bound, plan.swapped)
+        return CpuCall(row.name, order, bound, plan.swapped)
 
     def run(
         self, problem: Problem, a: Any, b: Any, c: Any, d: Any, *, bias: Any = None, activation: str | Activation | None = None

@@ -27,7 +27,8 @@ _PLANS = 256
 class Gemm:
     """One kernel, chosen once from the device's capabilities.
 
-    dtype: the type of A and B, by name or as an ElementType. mode: "fast" or "deterministic" (the portable kernel).
+    dtype: the type of A and B, by name or as an ElementType. mode: "fast", "deterministic" (the portable kernel) or "exact" (the
+    correctly rounded result, of float16; alpha and beta must be float32 numbers, the activation None or "relu").
     allow_matrix_hardware: False leaves matrix hardware out of the choice. variant: a row of gpu/variants.py by name.
 
     Raises ValueError for an unknown dtype, mode or variant (listing the known), UnsupportedError for one that the device lacks.

@@ -64,7 +64,11 @@ class GemmOperation:
         for name, layout in (("a", problem.a), ("b", problem.b), ("c", problem.c), ("the result", problem.d)):
             if layout is not None and layout.type is FLOAT64:
                 raise UnsupportedError(f"gemm: {name} is float64, which runs on the CPU only: WGSL has no such type")
-        self.row = choose_variant(Request(device.capabilities, problem.a.type, problem.b.type, mode), variant)
+        type_c = None if problem.c is None else problem.c.type
+        request = Request(
+            device.capabilities, problem.a.type, problem.b.type, mode, True, problem.alpha, problem.beta, type_c, problem.d.type
+        )
+        self.row = choose_variant(request, variant)
         self._plans: dict[tuple[int, bool], Plan] = {}
         limits = device.capabilities.limits
         if not problem.is_empty:

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from itertools import product
 
 from ..dtypes import FLOAT32, ElementType
-from ..epilogue import Activation
+from ..epilogue import Activation, require_exact_activation
 from ..errors import ShapeError, UnsupportedError
 from ..problem import Layout, Problem, collapse_batch
 from .capabilities import Limits
 from .shaders import ShaderKey
-from .variants import Variant
+from .variants import Variant, is_float32
 
-# The flags of shaders/gemm_tiled.wgsl.
-HAS_PRODUCT, HAS_ADDEND, HAS_BIAS, A_ALONG_K, B_ALONG_K = 1, 2, 4, 8, 16
+# The flags of shaders/gemm_tiled.wgsl; the last is gemm_exact_f16.wgsl's: the sum is rounded once more, by narrow.wgsl.
+HAS_PRODUCT, HAS_ADDEND, HAS_BIAS, A_ALONG_K, B_ALONG_K, ROUND_TO_ODD = 1, 2, 4, 8, 16, 32
 
 # The uniform blocks, in the order of the `Parameters` of each shader.
 _GEMM = struct.Struct("<4I2f2I11I")
@@ -76,10 +76,18 @@ def plan_operation(
     steps: list[Step] = []
     if problem.c is not None and problem.beta != 0.0 and gather_c:
         steps += plan_convert(problem.c, problem.m, problem.n, problem.batch, limits, source="c")
-    steps += plan_product(
-        problem, dense, variant, limits, activation=activation, has_bias=has_bias, bias_offset=bias_offset, target="sum"
-    )
     narrow = problem.d.type is not FLOAT32
+    steps += plan_product(
+        problem,
+        dense,
+        variant,
+        limits,
+        activation=activation,
+        has_bias=has_bias,
+        bias_offset=bias_offset,
+        target="sum",
+        narrow=narrow,
+    )
     if narrow:
         steps.append(plan_narrow(elements, problem.d.type, limits))
     return Plan(tuple(steps), elements * 4, elements * problem.d.type.size if narrow else 0)
@@ -105,8 +113,14 @@ def plan_product(
     has_bias: bool,
     bias_offset: int,
     target: str,
+    narrow: bool = False,
 ) -> list[Step]:
-    """The kernel's dispatches: D, float32 with unit column stride, updated in place where beta is not zero."""
+    """The kernel's dispatches: D, float32 with unit column stride, updated in place where beta is not zero.
+
+    narrow: D will be rounded again, to 16 bits. UnsupportedError for what an exact variant cannot round correctly.
+    """
+    if variant.exact:
+        _require_exact(problem, activation)
     reads = problem.reads_operands
     tile_rows, tile_columns, _ = variant.tile
     flags = 0
@@ -116,6 +130,8 @@ def plan_product(
         flags |= HAS_ADDEND
     if has_bias:
         flags |= HAS_BIAS
+    if variant.exact and narrow:
+        flags |= ROUND_TO_ODD
     shader = ShaderKey(variant.kernel, (problem.a.type, problem.b.type))
     names = ("a" if reads else "nothing", "b" if reads else "nothing", "bias" if has_bias else "nothing", target)
     idle = (0,) * len(problem.batch)
@@ -148,6 +164,13 @@ def plan_product(
             grid = (-(-columns // tile_columns), -(-rows // tile_rows), count)
             steps.append(Step(shader, names, parameters, grid))
     return steps
+
+
+def _require_exact(problem: Problem, activation: Activation) -> None:
+    require_exact_activation("gemm", activation)
+    for name, value in (("alpha", problem.alpha), ("beta", problem.beta)):
+        if not is_float32(value):
+            raise UnsupportedError(f'gemm: mode "exact" on a GPU needs {name} to be a float32 number, not {value!r}')
 
 
 def plan_convert(

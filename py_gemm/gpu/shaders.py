@@ -15,16 +15,21 @@ from ..dtypes import BFLOAT16, FLOAT16, FLOAT32, ElementType
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One shader file. `bindings`: what group 0 binds in order ("uniform", "read", "write"); `operands`: those read by element."""
+    """One shader file. `bindings`: what group 0 binds in order ("uniform", "read", "write"); `operands`: those read by element, as
+    float32, or with `reads_bits` as the 16 bits that they are."""
 
     parts: tuple[str, ...]
     bindings: tuple[str, ...]
     operands: tuple[str, ...] = ()
     encodes: bool = False
+    reads_bits: bool = False
 
 
 KERNELS: dict[str, Kernel] = {
     "gemm_tiled": Kernel(("decode", "epilogue", "gemm_tiled"), ("uniform", "read", "read", "read", "write"), ("a", "b")),
+    "gemm_exact_f16": Kernel(
+        ("decode", "exact_finish", "gemm_exact_f16"), ("uniform", "read", "read", "read", "write"), ("a", "b"), reads_bits=True
+    ),
     "convert": Kernel(("decode", "convert"), ("uniform", "read", "write"), ("source",)),
     "narrow": Kernel(("narrow",), ("uniform", "read", "write"), encodes=True),
 }
@@ -59,7 +64,10 @@ def assemble(key: ShaderKey) -> str:
     else:
         if len(key.types) != len(kernel.operands) or not set(key.types) <= set(READABLE):
             raise ValueError(f"{key.kernel} reads {len(kernel.operands)} operands of {READABLE}, not {key.types}")
-        lines = [_load(name, each) for name, each in zip(kernel.operands, key.types, strict=True)]
+        if kernel.reads_bits and any(each.size != 2 for each in key.types):
+            raise ValueError(f"{key.kernel} reads the bits of 16-bit operands, not {key.types}")
+        load = _load_bits if kernel.reads_bits else _load
+        lines = [load(name, each) for name, each in zip(kernel.operands, key.types, strict=True)]
     parts = [read_asset(f"shaders/{part}.wgsl").decode() for part in kernel.parts]
     return "\n".join((*parts, *lines, ""))
 
@@ -67,3 +75,7 @@ def assemble(key: ShaderKey) -> str:
 def _load(operand: str, type_: ElementType) -> str:
     word = "index" if type_.size == 4 else "index >> 1u"
     return f"fn load_{operand}(index: u32) -> f32 {{ return decode_{type_.name}({operand}[{word}], index); }}"
+
+
+def _load_bits(operand: str, _: ElementType) -> str:
+    return f"fn load_{operand}(index: u32) -> u32 {{ return half_of({operand}[index >> 1u], index); }}"

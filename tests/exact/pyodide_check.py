@@ -1,16 +1,16 @@
-"""What the tests ask of the exact reference inside a Pyodide, whose NumPy has no BLAS: the same bits from every engine, and how
-long one product takes next to NumPy's own. Runs there, so it imports nothing that is not there."""
+"""What the tests ask of the exact reference inside a Pyodide, whose NumPy has no BLAS: the same bits from every engine.
+Runs there, so it imports nothing that is not there.
+"""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
 
 import py_gemm.exact as er
 
-SIZE = 512
+SIZE = 256
 
 
 def check() -> dict[str, Any]:
@@ -21,20 +21,8 @@ def check() -> dict[str, Any]:
         for engine in ("rational", "fsum", "ozaki", "superaccumulator")
     }
     a, b = (rng.standard_normal((SIZE, SIZE)).astype(np.float32) for _ in range(2))
-    result = er.matmul(a, b)
-    seconds = {"exact": _best(lambda: er.matmul(a, b).rounded), "numpy": _best(lambda: a @ b)}
     return {
         "bits": bits,
-        "covered": bool(result.covers(a @ b).all()),
+        "covered": bool(er.matmul(a, b).covers(a @ b).all()),
         "half": er.matmul(er.asarray([[1.5]], "bfloat16"), er.asarray([[2.0]], "bfloat16")).rounded.tolist(),
-        "seconds": seconds,
     }
-
-
-def _best(function: Any) -> float:
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)

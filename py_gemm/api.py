@@ -33,8 +33,9 @@ def matmul(
     uint16 bits tagged by dtype_a=, dtype_b="bfloat16") or float64 (on the CPU). Any strides; DeviceArrays are taken too.
     out: written in place and returned. dtype: the float type of the result, by default that of the operands promoted; it
     does not change the arithmetic, which is float32 unless an operand is float64. mode: "fast" or "deterministic".
-    batch_invariant: the bits of an element do not depend on how many other rows or products are computed with it (they
-    never do in the kernels of this version). device: a device, a kind ("webgpu", "wgpu", "vulkan", "metal", "cpu"), or
+    batch_invariant: the bits of an element do not depend on how many other rows or products are computed with it (on the CPU
+    they never do; a GPU then keeps to the tile, and splits k by n and k alone).
+    device: a device, a kind ("webgpu", "wgpu", "vulkan", "metal", "cpu"), or
     None: the CPU for small products, a hardware GPU for large ones.
 
     Returns a NumPy array (1-D with 1-D: a scalar), or a DeviceArray where `a` or `b` is one.

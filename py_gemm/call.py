@@ -82,6 +82,7 @@ class PreparedCall:
     drops_a: bool
     drops_b: bool
     flops: int
+    batch_invariant: bool
     _cpu: tuple[CpuCall, Copies] | None = None
     _gpu: dict[Any, Any] = field(default_factory=dict)
 
@@ -281,7 +282,9 @@ class PreparedCall:
                 FLOAT32 if self.type_c is FLOAT64 else self.type_c, device_type,
             )  # fmt: skip
             mode = "deterministic" if self.deterministic else "fast"
-            operation = GemmOperation(device, problem, activation=self.activation, has_bias=self.has_bias, mode=mode)
+            operation = GemmOperation(
+                device, problem, self.activation, self.has_bias, mode, batch_invariant=self.batch_invariant
+            )  # fmt: skip
             self._gpu.clear()
             found = self._gpu[device] = (operation, problem)
         operation, problem = found

@@ -86,6 +86,7 @@ def prepare(request: Request) -> PreparedCall:
         operation, m, n, k, batch, result_shape, type_a, type_b, type_c, result_type, bits, alpha, beta, activation,
         bool(request.transpose_a), bool(request.transpose_b), request.mode == "deterministic", request.bias is not None,
         isinstance(request.a, DeviceArray) or isinstance(request.b, DeviceArray), drops_a, drops_b, 2 * m * n * k * prod(batch),
+        bool(request.batch_invariant),
     )  # fmt: skip
 
 

@@ -16,7 +16,8 @@ from ..problem import Layout, Problem, require_in_buffer
 from .device import Buffer, Device, Dispatch, Finished, Job, Pending, as_bytes
 from .planner import Plan, dense_layout, operand_bytes, plan_operation, require_binding, result_elements
 from .shaders import ShaderKey
-from .variants import Request, choose_variant
+from .split import choose_ranges
+from .variants import Request, Shape, choose_variant
 
 
 @dataclass(slots=True)
@@ -42,7 +43,8 @@ class GemmOperation:
     """D = act(alpha * A @ B + beta * C + bias) of one problem on one device.
 
     problem: any strides, any mix of float32, float16, bfloat16; of `problem.d` only the type counts.
-    activation, has_bias: the epilogue. mode, variant: as in Gemm.
+    activation, has_bias: the epilogue. mode, variant, batch_invariant: as in Gemm. whole: the shape of the product of which this
+    problem is a piece; kernel and ranges are chosen by it, so that a piece has the bits that the whole would have.
 
     Raises UnsupportedError (float64, an operand past a binding, a variant that the device lacks) and ValueError (an unknown mode
     or variant).
@@ -56,6 +58,8 @@ class GemmOperation:
         has_bias: bool = False,
         mode: str = "fast",
         variant: str | None = None,
+        batch_invariant: bool = False,
+        whole: Shape | None = None,
     ) -> None:
         self.device = device
         self.problem = problem
@@ -64,7 +68,9 @@ class GemmOperation:
         for name, layout in (("a", problem.a), ("b", problem.b), ("c", problem.c), ("the result", problem.d)):
             if layout is not None and layout.type is FLOAT64:
                 raise UnsupportedError(f"gemm: {name} is float64, which runs on the CPU only: WGSL has no such type")
-        self.row = choose_variant(Request(device.capabilities, problem.a.type, problem.b.type, mode), variant)
+        shape = whole or Shape.of(problem, batch_invariant=batch_invariant)
+        self.row = choose_variant(Request(device.capabilities, problem.a.type, problem.b.type, mode, shape=shape), variant)
+        self.ranges = choose_ranges(shape, self.row)
         self._plans: dict[tuple[int, bool], Plan] = {}
         limits = device.capabilities.limits
         if not problem.is_empty:
@@ -128,6 +134,8 @@ class GemmOperation:
         try:
             names["sum"] = create(plan.sum_bytes)
             result = names["sum"]
+            if plan.scratch_bytes:
+                names["scratch"] = create(plan.scratch_bytes)
             if plan.result_bytes:
                 result = names["result"] = create(plan.result_bytes)
             given = {"a": a, "b": b} if problem.reads_operands else {}
@@ -179,6 +187,7 @@ class GemmOperation:
                 self.problem,
                 self.row,
                 self.device.capabilities.limits,
+                ranges=self.ranges,
                 activation=self.activation,
                 has_bias=self.has_bias,
                 bias_offset=bias_offset,

@@ -31,8 +31,11 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from .gpu.gemm import Gemm
+    from .gpu.int8 import Int8Gemm, Int8GemmSkinny
+    from .int8 import int8_gemm, int8_gemm_async
     from .report.info import info
     from .report.runs import RunReport, last_run
+    from .requantize import Requantize
 
 __all__ = [
     "AliasError",
@@ -43,6 +46,9 @@ __all__ = [
     "Gemm",
     "GemmEpilogue",
     "GemmError",
+    "Int8Gemm",
+    "Int8GemmSkinny",
+    "Requantize",
     "RunReport",
     "ShapeError",
     "SyncUnavailableError",
@@ -54,6 +60,8 @@ __all__ = [
     "gemm",
     "gemm_async",
     "info",
+    "int8_gemm",
+    "int8_gemm_async",
     "last_run",
     "matmul",
     "matmul_async",
@@ -69,8 +77,11 @@ _HOMES = {
     ".epilogue": ("GemmEpilogue",),
     ".errors": tuple(name for name in __all__ if name.endswith("Error")),
     ".gpu.gemm": ("Gemm",),
+    ".gpu.int8": ("Int8Gemm", "Int8GemmSkinny"),
+    ".int8": ("int8_gemm", "int8_gemm_async"),
     ".report.info": ("info",),
     ".report.runs": ("RunReport", "last_run"),
+    ".requantize": ("Requantize",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -169,7 +169,11 @@ def _decide(request: Request, device: Any) -> tuple[PreparedCall, Any]:
 
 
 def _run(request: Request, device: Any) -> Any:
-    prepared, device = _decide(request, device)
+    return run_prepared(*_decide(request, device), request)
+
+
+def run_prepared(prepared: PreparedCall, device: Any, request: Request) -> Any:
+    """A call that is decided, on the device that is named or fits; waits where it must."""
     device = devices.device_for(device, prepared.flops, float64=prepared.uses_float64)
     if device.kind == "cpu":
         return prepared.run_on_cpu(device, request)
@@ -187,7 +191,11 @@ def _run(request: Request, device: Any) -> Any:
 
 
 async def _run_async(request: Request, device: Any) -> Any:
-    prepared, device = _decide(request, device)
+    return await run_prepared_async(*_decide(request, device), request)
+
+
+async def run_prepared_async(prepared: PreparedCall, device: Any, request: Request) -> Any:
+    """The same, awaited."""
     device = await devices.device_for_async(device, prepared.flops, float64=prepared.uses_float64)
     if device.kind == "cpu":
         return prepared.run_on_cpu(device, request)
@@ -204,7 +212,7 @@ async def _run_async(request: Request, device: Any) -> Any:
 def asarray(x: Any, *, device: Any = None, dtype: Any = None) -> DeviceArray:
     """A copy of `x` on a device, for use in many calls: shape and type stay, the memory is dense and row-major.
 
-    x: what np.asarray takes, float32, float16, bfloat16, or float64 (on the CPU only: UnsupportedError elsewhere).
+    x: what np.asarray takes, float32, float16, bfloat16, float64 (on the CPU only: UnsupportedError elsewhere), int8 or uint8.
     dtype: "bfloat16" says that uint16 elements are bfloat16 bits. device: as in `matmul`; None: the best there is.
     A DeviceArray of the same device is returned as it is.
     """

@@ -161,7 +161,7 @@ class PreparedCall:
             if copy_c:
                 c = arrays.compact(c)
             written = self.result_array() if copy_d else result
-            bias = _float32_bias(request.bias)
+            bias = self._bias(request)
             started = perf_counter()
             call(
                 arrays.address(a), arrays.address(b), 0 if c is None else arrays.address(c), arrays.address(written),
@@ -195,8 +195,17 @@ class PreparedCall:
             self.type_c,
             self.result_type,
         )
-        call = device.gemm.prepare(problem, activation=self.activation, has_bias=self.has_bias, deterministic=self.deterministic)
-        return call, copies
+        return self._cpu_call(device, problem), copies
+
+    def _cpu_call(self, device: Any, problem: Problem) -> CpuCall:
+        call: CpuCall = device.gemm.prepare(
+            problem, activation=self.activation, has_bias=self.has_bias, deterministic=self.deterministic
+        )
+        return call
+
+    def _bias(self, request: Request) -> Array | None:
+        """What a kernel finds at the address of the bias."""
+        return _float32_bias(request.bias)
 
     # -- the GPU road ----------------------------------------------------------------------------------------------------
 
@@ -266,8 +275,6 @@ class PreparedCall:
 
     def _gpu_operation(self, device: Any, request: Request) -> tuple[Any, list[tuple[Any, Layout | None]]]:
         """The planned operation (kept per device), and each operand with its layout on that device."""
-        from .gpu.operation import GemmOperation
-
         c = None if self.beta == 0.0 else request.c
         if isinstance(c, np.ndarray) and self.type_c is FLOAT64:
             c = arrays.compact(c).astype(np.float32)
@@ -281,19 +288,21 @@ class PreparedCall:
                 _dense_strides(self.result_shape), (shape_a, shape_b, shape_c),
                 FLOAT32 if self.type_c is FLOAT64 else self.type_c, device_type,
             )  # fmt: skip
-            mode = "deterministic" if self.deterministic else "fast"
-            operation = GemmOperation(
-                device, problem, self.activation, self.has_bias, mode, batch_invariant=self.batch_invariant
-            )  # fmt: skip
             self._gpu.clear()
-            found = self._gpu[device] = (operation, problem)
+            found = self._gpu[device] = (self._operation(device, problem), problem)
         operation, problem = found
         return operation, [(request.a, problem.a), (request.b, problem.b), (c, problem.c)]
+
+    def _operation(self, device: Any, problem: Problem) -> Any:
+        from .gpu.operation import GemmOperation
+
+        mode = "deterministic" if self.deterministic else "fast"
+        return GemmOperation(device, problem, self.activation, self.has_bias, mode, batch_invariant=self.batch_invariant)
 
     def _gpu_bias(self, request: Request) -> Any:
         from .gpu.operation import HostOperand
 
-        bias = _float32_bias(request.bias)
+        bias = self._bias(request)
         return None if bias is None else HostOperand(arrays.as_bytes(bias), Layout(FLOAT32, 0, 1))
 
     def _gpu_operand(self, operand: Any, layout: Layout | None) -> Any:

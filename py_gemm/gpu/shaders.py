@@ -44,6 +44,16 @@ KERNELS: dict[str, Kernel] = {
     "narrow": Kernel(("narrow",), ("uniform", "read", "write"), encodes=True),
 }
 
+# int8: the kernel, what multiplies (four by four by instruction or plainly), what is stored (int32 sums, or requantized bytes).
+KERNELS |= {
+    f"int8_{kernel}_{product}_{stored}": Kernel(
+        ("int8_operands", f"int8_{product}", store, f"int8_{kernel}"), ("uniform", "read", "read", "read", "write")
+    )
+    for kernel in ("tiled", "skinny")
+    for product in ("dot4", "plain")
+    for stored, store in (("sum", "int8_store_sum"), ("bytes", "requantize"))
+}
+
 READABLE = (FLOAT32, FLOAT16, BFLOAT16)
 
 

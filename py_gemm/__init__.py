@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         SyncUnavailableError,
         UnsupportedError,
     )
+    from .gpu.elementwise import Elementwise
     from .gpu.gemm import Gemm
     from .gpu.int8 import Int8Gemm, Int8GemmSkinny
     from .int8 import int8_gemm, int8_gemm_async
@@ -43,6 +44,7 @@ __all__ = [
     "DeviceArray",
     "DeviceLostError",
     "DeviceMemoryError",
+    "Elementwise",
     "Gemm",
     "GemmEpilogue",
     "GemmError",
@@ -76,6 +78,7 @@ _HOMES = {
     ".devices": ("request_device", "request_device_async"),
     ".epilogue": ("GemmEpilogue",),
     ".errors": tuple(name for name in __all__ if name.endswith("Error")),
+    ".gpu.elementwise": ("Elementwise",),
     ".gpu.gemm": ("Gemm",),
     ".gpu.int8": ("Int8Gemm", "Int8GemmSkinny"),
     ".int8": ("int8_gemm", "int8_gemm_async"),

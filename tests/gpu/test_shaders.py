@@ -17,6 +17,7 @@ KEYS = [
     *(ShaderKey("gemm_tiled", pair) for pair in product(READABLE, READABLE)),
     *(ShaderKey(row.kernel, pair) for row in VARIANTS if row is not TILED for pair in product(READABLE, READABLE)),
     ShaderKey("gemm_splitk_sum", ()),
+    ShaderKey("elementwise", ()),
     *(ShaderKey("convert", (each,)) for each in READABLE),
     *(ShaderKey("narrow", (each,)) for each in (FLOAT16, BFLOAT16)),
 ]

@@ -19,9 +19,9 @@ from ..int8_block import Block, make_block
 from ..problem import Problem, dense_problem, require_in_buffer
 from ..requantize import Requantize
 from .device import Buffer, Device, Dispatch
-from .int8_plan import Int8Step, plan_int8, require_one_int8_grid
+from .int8_plan import plan_int8, require_one_int8_grid
 from .int8_variants import FEW_ROWS, SKINNY_VARIANTS, TILED_VARIANTS, Int8Request, Int8Variant, choose_int8_variant
-from .planner import require_binding
+from .planner import Step, require_binding
 from .shaders import ShaderKey
 
 # Plans kept by the arguments of `encode`.
@@ -45,7 +45,7 @@ class Int8Gemm:
         self.type_a, self.type_b = _byte_type("dtype_a", dtype_a), _byte_type("dtype_b", dtype_b)
         m, by_rows = self._request
         self.row: Int8Variant = choose_int8_variant(Int8Request(device.capabilities, m, by_rows), variant, self._table)
-        self._plans: OrderedDict[tuple[Any, ...], tuple[Problem, Int8Step | None]] = OrderedDict()
+        self._plans: OrderedDict[tuple[Any, ...], tuple[Problem, Step | None]] = OrderedDict()
         self._blocks: dict[bytes, Buffer] = {}
         self._made: OrderedDict[tuple[Any, ...], Block] = OrderedDict()
 
@@ -137,7 +137,7 @@ class Int8Gemm:
             self.device.release_bindings(key)
         self._blocks.clear()
 
-    def _plan(self, problem: Problem) -> Int8Step | None:
+    def _plan(self, problem: Problem) -> Step | None:
         limits = self.device.capabilities.limits
         require_one_int8_grid("encode", problem, self.row, limits)
         if problem.is_empty:
@@ -190,7 +190,7 @@ class Int8GemmSkinny(Int8Gemm):
     _table = SKINNY_VARIANTS
     _request = (1, True)
 
-    def _plan(self, problem: Problem) -> Int8Step | None:
+    def _plan(self, problem: Problem) -> Step | None:
         if problem.m > FEW_ROWS:
             raise ShapeError(f"encode: m is {problem.m}; Int8GemmSkinny takes at most {FEW_ROWS} rows, Int8Gemm any number")
         if problem.b.column_stride != 1:

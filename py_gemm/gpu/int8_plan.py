@@ -1,14 +1,13 @@
-"""An int8 problem + variant + limits -> its dispatches. Pure: knows no device; the buffers are always a, b, the block, d.
+"""An int8 problem + variant + limits -> its dispatches. Pure: knows no device; buffers are names.
 
-A grid that passes the limit of an axis is cut into pieces; a piece is the same problem with other offsets and another first row and
-column for the vectors of the block.
+Names: "a", "b" are the operands, "bias" the block of py_gemm/int8_block.py, "sum" the result (int32, or requantized bytes),
+"nothing" a buffer that no kernel reads. What passes a limit is cut into pieces; a piece is the same problem with other offsets, and
+another first row and column for the vectors of the block. Integers do not mind.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 
 from ..dtypes import INT32, UINT8
@@ -16,6 +15,8 @@ from ..errors import ShapeError
 from ..problem import Layout, Problem, collapse_batch
 from .capabilities import Limits
 from .int8_variants import Int8Variant
+from .pieces import Piece, batch_pieces, cuts, piece_sizes
+from .planner import Step
 from .shaders import ShaderKey
 
 # The flags of shaders/int8_operands.wgsl.
@@ -25,50 +26,46 @@ _PARAMETERS = struct.Struct("<17I")
 _WORD = 0xFFFF_FFFF
 
 
-@dataclass(frozen=True, slots=True)
-class Int8Step:
-    """One dispatch."""
-
-    shader: ShaderKey
-    parameters: bytes
-    workgroups: tuple[int, int, int]
-
-
 def int8_shader(problem: Problem, variant: Int8Variant) -> ShaderKey:
     """The pipeline of a problem: sums are stored whole, requantized elements in packed words."""
     return ShaderKey(f"{variant.kernel}_{'sum' if problem.d.type is INT32 else 'bytes'}", ())
 
 
-def plan_int8(problem: Problem, variant: Int8Variant, limits: Limits) -> list[Int8Step]:
-    """The dispatches of a problem that is not empty; D has unit column stride."""
+def plan_int8(problem: Problem, variant: Int8Variant, limits: Limits, most_flops: int | None = None) -> list[Step]:
+    """The dispatches of a problem that is not empty; D has unit column stride. most_flops: what one dispatch should stay below."""
     a, b, d = problem.a, problem.b, problem.d
     reads = problem.k > 0
     flags = _flags(problem)
     idle = (0,) * len(problem.batch)
-    batch, (strides_a, strides_b, strides_d) = collapse_batch(
+    batch, strides = collapse_batch(
         problem.batch, (a.batch_strides if reads else idle, b.batch_strides if reads else idle, d.batch_strides)
     )
     axis = max(range(len(batch)), key=lambda each: batch[each], default=0)
-    steps_of_batch = [strides[axis] if batch else 0 for strides in (strides_a, strides_b, strides_d)]
+    a_batch, b_batch, d_batch = (each[axis] if batch else 0 for each in strides)
+    piece = piece_sizes(
+        Piece(batch[axis] if batch else 1, problem.m, problem.n, 1),
+        problem.k,
+        variant.tile,
+        most_workgroups=limits.max_compute_workgroups_per_dimension,
+        most_elements=None,
+        most_flops=most_flops,
+    )
     shader = int8_shader(problem, variant)
+    names = ("a" if reads else "nothing", "b" if reads else "nothing", "bias", "sum")
     tile_rows, tile_columns = variant.tile
-    most = limits.max_compute_workgroups_per_dimension
     steps = []
-    for positions, count in _products(batch, axis, most):
-        at_a, at_b, at_d = (
-            sum(position * stride for position, stride in zip(positions, strides, strict=True))
-            for strides in (strides_a, strides_b, strides_d)
-        )
-        for (row, rows), (column, columns) in product(_cuts(problem.m, most * tile_rows), _cuts(problem.n, most * tile_columns)):
+    for at_a, at_b, at_d, products in batch_pieces(batch, axis, strides, piece.products):
+        for (row, rows), (column, columns) in product(cuts(problem.m, piece.rows), cuts(problem.n, piece.columns)):
             words = (
                 rows, columns, problem.k, flags,
-                a.offset + at_a + row * a.row_stride, a.row_stride, a.column_stride, steps_of_batch[0],
-                b.offset + at_b + column * b.column_stride, b.row_stride, b.column_stride, steps_of_batch[1],
-                d.offset + at_d + row * d.row_stride + column, d.row_stride, steps_of_batch[2],
+                a.offset + at_a + row * a.row_stride, a.row_stride, a.column_stride, a_batch,
+                b.offset + at_b + column * b.column_stride, b.row_stride, b.column_stride, b_batch,
+                d.offset + at_d + row * d.row_stride + column, d.row_stride, d_batch,
                 row, column,
             )  # fmt: skip
             parameters = _PARAMETERS.pack(*(word & _WORD for word in words))
-            steps.append(Int8Step(shader, parameters, (-(-columns // tile_columns), -(-rows // tile_rows), count)))
+            grid = (-(-columns // tile_columns), -(-rows // tile_rows), products)
+            steps.append(Step(shader, names, parameters, grid, 2 * rows * columns * problem.k * products))
     return steps
 
 
@@ -101,20 +98,3 @@ def _flags(problem: Problem) -> int:
     elif b.row_stride == 1:
         flags |= B_ALONG_K
     return flags
-
-
-def _products(batch: tuple[int, ...], axis: int, most: int) -> Iterator[tuple[tuple[int, ...], int]]:
-    """(position of the first product, products) of the dispatches over a batch: its dimension `axis` goes into the grid, `most`
-    products at a time, the others become dispatches of their own."""
-    if not batch:
-        yield (), 1
-        return
-    others = [range(1) if each == axis else range(size) for each, size in enumerate(batch)]
-    for positions in product(*others):
-        for start, count in _cuts(batch[axis], most):
-            yield (*positions[:axis], start, *positions[axis + 1 :]), count
-
-
-def _cuts(size: int, most: int) -> Iterator[tuple[int, int]]:
-    for start in range(0, size, most):
-        yield start, min(most, size - start)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
+from operator import mul
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +71,18 @@ def cuts(size: int, most: int) -> Iterator[tuple[int, int]]:
     """(start, size) of the pieces of [0, size) of at most `most`."""
     for start in range(0, size, most):
         yield start, min(most, size - start)
+
+
+def batch_pieces(
+    batch: tuple[int, ...], axis: int, strides: tuple[tuple[int, ...], ...], most: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """(offset in A, in B, in D, products) of the dispatches over a batch: its longest dimension goes into the grid, `most` products
+    at a time, the others become dispatches of their own."""
+    if not batch:
+        yield 0, 0, 0, 1
+        return
+    others = [range(1) if each == axis else range(size) for each, size in enumerate(batch)]
+    for positions in product(*others):
+        for start, count in cuts(batch[axis], most):
+            a, b, d = (sum(map(mul, positions, each)) + start * each[axis] for each in strides)
+            yield a, b, d, count

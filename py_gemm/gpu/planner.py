@@ -17,7 +17,7 @@ from ..epilogue import Activation
 from ..errors import ShapeError, UnsupportedError
 from ..problem import Layout, Problem, collapse_batch
 from .capabilities import Limits
-from .pieces import Piece, cuts, piece_sizes
+from .pieces import Piece, batch_pieces, cuts, piece_sizes
 from .shaders import ShaderKey
 from .split import SCRATCH_BYTES, Ranges
 from .variants import Variant
@@ -161,7 +161,7 @@ def plan_product(
     kernel = _Kernel(shader, variant.tile, whole if not split else raw, problem, _staging(problem) if reads else 0)
     steps = []
     scratch_bytes = 0
-    for at_a, at_b, at_d, products in _products(batch, axis, (strides_a, strides_b, strides_d), piece.products):
+    for at_a, at_b, at_d, products in batch_pieces(batch, axis, (strides_a, strides_b, strides_d), piece.products):
         for (row, rows), (column, columns) in product(cuts(problem.m, piece.rows), cuts(problem.n, piece.columns)):
             a = problem.a.offset + at_a + row * problem.a.row_stride
             b = problem.b.offset + at_b + column * problem.b.column_stride
@@ -258,21 +258,6 @@ def _plan_sum(block: _Block, finish: _Finish, target: tuple[int, int, int], rang
     )
     grid = linear_grid("gemm", count, limits)
     return Step(ShaderKey("gemm_splitk_sum", ()), ("scratch", finish.bias, finish.target), parameters, grid)
-
-
-def _products(
-    batch: tuple[int, ...], axis: int, strides: tuple[tuple[int, ...], ...], most: int
-) -> Iterator[tuple[int, int, int, int]]:
-    """(offset in A, in B, in D, products) of the dispatches over a batch: its longest dimension goes into the grid, `most` products
-    at a time, the others become dispatches of their own."""
-    if not batch:
-        yield 0, 0, 0, 1
-        return
-    others = [range(1) if each == axis else range(size) for each, size in enumerate(batch)]
-    for positions in product(*others):
-        for start, count in cuts(batch[axis], most):
-            a, b, d = (sum(map(_multiply, positions, each)) + start * each[axis] for each in strides)
-            yield a, b, d, count
 
 
 def plan_convert(

@@ -70,6 +70,22 @@ def _import_wgpu() -> Any:
     return wgpu
 
 
+# What naga knows and wgpu does not list (wgpu 0.32 reports no language feature at all).
+_PROBED_FEATURES = ("packed_4x8_integer_dot_product",)
+
+
+def _accepted_features(wgpu: Any, raw: Any) -> frozenset[str]:
+    """Which of the WGSL language features that matter the device's compiler accepts, found out by asking it, never by a version."""
+    accepted = set()
+    for name in _PROBED_FEATURES:
+        try:
+            raw.create_shader_module(code=f"requires {name};\n@compute @workgroup_size(1) fn main() {{}}")
+        except wgpu.GPUError:
+            continue
+        accepted.add(name)
+    return frozenset(accepted)
+
+
 class WgpuDevice(Device):
     """A wgpu.GPUDevice, from `request_native_device` or the caller's own. kind is "wgpu" whatever its back end."""
 
@@ -91,7 +107,7 @@ class WgpuDevice(Device):
             is_software=info["adapter_type"] == "CPU" or looks_like_software(self.info.values()),
             limits=Limits.of(self.limits),
             features=frozenset(raw.features),
-            language_features=frozenset(self._wgpu.gpu.wgsl_language_features),
+            language_features=frozenset(self._wgpu.gpu.wgsl_language_features) | _accepted_features(self._wgpu, raw),
         )
         self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._next_number = 0

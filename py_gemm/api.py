@@ -5,12 +5,14 @@ D = act(alpha * op(A) @ op(B) + beta * C + bias)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from . import arrays, devices
 from .arrays import DeviceArray
 from .call import PreparedCall
 from .configuration import configure as _configure
+from .gpu.pacing import Progress
 from .prepare import forget_prepared, prepared_for
 from .request import Request, check_memory, named_device, sync_unavailable
 
@@ -59,11 +61,18 @@ async def matmul_async(
     device: Any = None,
     dtype_a: Any = None,
     dtype_b: Any = None,
+    progress: Callable[[float], Any] | None = None,
 ) -> Any:
-    """`matmul`, awaitable: for entries into Python that cannot wait for a GPU."""
+    """`matmul`, awaitable: for entries into Python that cannot wait for a GPU.
+
+    A long product goes to a GPU in several submissions (the knob `submission_ms`), and others run between them. `progress` is
+    called with the fraction that is done, up to 1; cancelling the task, or raising in `progress`, stops what is left, and no
+    array of the host is changed then.
+    """
     return await _run_async(
         Request("matmul", a, b, out=out, dtype=dtype, mode=mode, batch_invariant=batch_invariant, dtype_a=dtype_a, dtype_b=dtype_b),
         device,
+        progress,
     )
 
 
@@ -137,8 +146,9 @@ async def gemm_async(
     dtype_a: Any = None,
     dtype_b: Any = None,
     dtype_c: Any = None,
+    progress: Callable[[float], Any] | None = None,
 ) -> Any:
-    """`gemm`, awaitable: for entries into Python that cannot wait for a GPU."""
+    """`gemm`, awaitable, with `progress` and cancelling as in `matmul_async`."""
     request = Request(
         "gemm",
         a,
@@ -158,7 +168,7 @@ async def gemm_async(
         dtype_b,
         dtype_c,
     )
-    return await _run_async(request, device)
+    return await _run_async(request, device, progress)
 
 
 def _decide(request: Request, device: Any) -> tuple[PreparedCall, Any]:
@@ -190,23 +200,42 @@ def run_prepared(prepared: PreparedCall, device: Any, request: Request) -> Any:
     return finish()
 
 
-async def _run_async(request: Request, device: Any) -> Any:
-    return await run_prepared_async(*_decide(request, device), request)
+async def _run_async(request: Request, device: Any, progress: Progress | None) -> Any:
+    return await run_prepared_async(*_decide(request, device), request, progress)
 
 
-async def run_prepared_async(prepared: PreparedCall, device: Any, request: Request) -> Any:
-    """The same, awaited."""
+async def run_prepared_async(prepared: PreparedCall, device: Any, request: Request, progress: Progress | None = None) -> Any:
+    """The same, awaited; `progress` is told the fraction that is done."""
     device = await devices.device_for_async(device, prepared.flops, float64=prepared.uses_float64)
     if device.kind == "cpu":
-        return prepared.run_on_cpu(device, request)
+        result = prepared.run_on_cpu(device, request)
+        if progress is not None:
+            progress(1.0)
+        return result
     prepared.check_gpu(device, request)
     shaders = prepared.gpu_shaders(device, request)
     if device.missing(shaders):
         await device.prepare(shaders)
-    pending, finish = prepared.start_on_gpu(device, request)
+    told: list[float] = []
+    pending, finish = prepared.start_on_gpu(device, request, paced=True, progress=_telling(progress, told))
     if pending is not None:
         await pending
-    return finish()
+    result = finish()
+    if progress is not None and not told:
+        progress(1.0)
+    return result
+
+
+def _telling(progress: Progress | None, told: list[float]) -> Progress | None:
+    """`progress`, noting in `told` that it was called: a product of one piece has nothing to tell but its end."""
+    if progress is None:
+        return None
+
+    def tell(fraction: float) -> None:
+        told.append(fraction)
+        progress(fraction)
+
+    return tell
 
 
 def asarray(x: Any, *, device: Any = None, dtype: Any = None) -> DeviceArray:
@@ -247,7 +276,7 @@ def _place(x: Any, device: Any, tag: Any) -> DeviceArray:
 
 
 def configure(**knobs: Any) -> None:
-    """Set knobs for this process: device, variant, token, gpu_min_flops, pool_bytes; None restores the default.
+    """Set knobs for this process: device, variant, token, gpu_min_flops, submission_ms, pool_bytes; None restores the default.
 
     An argument of a call goes before `configure`, `configure` before the environment (`PY_GEMM_DEVICE` and so on).
     ValueError: an unknown knob, or a value that makes no sense.

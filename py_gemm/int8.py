@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -66,6 +66,8 @@ async def int8_gemm_async(
 @dataclass(slots=True)
 class PreparedInt8(PreparedCall):
     """A call of `int8_gemm` that is decided. The request's bias is the block of int8_block.py."""
+
+    can_be_cut: ClassVar[bool] = False
 
     keep_rows: bool = False
     block_words: int = 0

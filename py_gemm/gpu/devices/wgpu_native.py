@@ -159,12 +159,12 @@ class WgpuDevice(Device):
                 self._write(buffer.handle, 0, as_bytes(data))
             if not job.dispatches and not job.reads:
                 return _Submitted(self)
-            clock = self._clock if job.reads and job.dispatches else None
+            clock = self._clock if job.dispatches and (job.reads or job.timed) else None
             encoder = self._raw.create_command_encoder()
             if job.dispatches:
                 self._recorder.record(encoder, job.dispatches, clock and clock.writes)
             pending: Pending
-            if job.reads:
+            if job.reads or clock is not None:
                 places, total = _places(job, clock is not None)
                 staging = self._take_staging(total)
                 for (buffer, offset, nbytes, _), place in zip(job.reads, places, strict=True):

@@ -117,12 +117,33 @@ def _decide(
     type_a, type_b = _type_of("a", request.a), _type_of("b", request.b)
     m = matrix_shape(request.a.shape, left=True, transpose=False)[-2]
     n = matrix_shape(request.b.shape, left=False, transpose=False)[-1]
-    block = make_block(_OPERATION, type_a, type_b, m, n, zero_point_a, zero_point_b, requantize)
+    block = _block(type_a, type_b, m, n, zero_point_a, zero_point_b, requantize)
     request.bias = np.frombuffer(block.data, np.uint32)
     prepared = remembered((*request.key(), block.form), lambda: _prepare(request, type_a, type_b, block))
     if out is not None:
         check_memory(request)
     return prepared, named_device(request, device), request
+
+
+_blocks: dict[tuple[Any, ...], Block] = {}
+_BLOCKS_LIMIT = 256  # blocks that are remembered; the oldest goes first
+
+
+def _block(
+    type_a: ElementType, type_b: ElementType, m: int, n: int, zero_point_a: Any, zero_point_b: Any, requantize: Requantize | None
+) -> Block:
+    """The block, remembered where both zero points are plain integers."""
+    plain = type(zero_point_a) is int and type(zero_point_b) is int and isinstance(requantize, Requantize | None)
+    if not plain:
+        return make_block(_OPERATION, type_a, type_b, m, n, zero_point_a, zero_point_b, requantize)
+    key = (type_a.code, type_b.code, m, n, zero_point_a, zero_point_b, requantize)
+    found = _blocks.get(key)
+    if found is None:
+        found = make_block(_OPERATION, type_a, type_b, m, n, zero_point_a, zero_point_b, requantize)
+        if len(_blocks) >= _BLOCKS_LIMIT:
+            del _blocks[next(iter(_blocks))]
+        _blocks[key] = found
+    return found
 
 
 def _prepare(request: Request, type_a: ElementType, type_b: ElementType, block: Block) -> PreparedInt8:

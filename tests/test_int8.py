@@ -165,6 +165,8 @@ def test_other_mistakes_are_named() -> None:
         pg.int8_gemm(a, b, zero_point_a=1.0)
     with pytest.raises(ShapeError, match="zero_point_a has 3 elements, one a row; dimension m is 2"):
         pg.int8_gemm(a, b, zero_point_a=np.zeros((3, 1), int))
+    with pytest.raises(TypeError, match=r"requantize takes a Requantize or None, not \[0\.5\]"):
+        pg.int8_gemm(a, b, requantize=[0.5])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"out is int64, the result int32"):
         pg.int8_gemm(a, b, out=np.zeros((2, 4), int))
     with pytest.raises(TypeError, match=r"out is int32, the result uint8"):

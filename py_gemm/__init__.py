@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .report.info import info
     from .report.runs import RunReport, last_run
     from .requantize import Requantize
+    from .tuning import tune, tune_async
 
 __all__ = [
     "AliasError",
@@ -69,6 +70,8 @@ __all__ = [
     "matmul_async",
     "request_device",
     "request_device_async",
+    "tune",
+    "tune_async",
 ]
 
 _HOMES = {
@@ -84,6 +87,7 @@ _HOMES = {
     ".int8": ("int8_gemm", "int8_gemm_async"),
     ".report.info": ("info",),
     ".report.runs": ("RunReport", "last_run"),
+    ".tuning": ("tune", "tune_async"),
     ".requantize": ("Requantize",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

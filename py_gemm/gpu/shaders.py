@@ -33,7 +33,7 @@ _PRODUCT = ("uniform", "read", "read", "read", "write")
 
 
 def _rows(columns: int, lanes: int, *, fast_columns: bool) -> Kernel:
-    constants = (("COLUMNS", f"{columns}u"), ("LANES", f"{lanes}u"), ("FAST_COLUMNS", str(fast_columns).lower()))
+    constants = (("COLUMNS", f"{columns}u"), ("LANES", f"{lanes}u"), ("CHAIN", "32u"), ("FAST_COLUMNS", str(fast_columns).lower()))
     return Kernel(("decode", "epilogue", "product", "finish", "gemm_rows"), _PRODUCT, ("a", "b"), constants=constants)
 
 

@@ -202,6 +202,20 @@ def test_a_forced_row_runs_or_is_refused(row: str, a: Any, b: Any, error: type[E
         pg.configure(variant=None)
 
 
+def test_the_knob_names_a_row_of_one_table_and_leaves_the_other_alone() -> None:
+    a, b = np.ones((3, 4), "i1"), np.ones((4, 5), "i1")
+    for row, integer in (("tiled-64x64x16", False), ("int8-tiled-64x64x64", True)):
+        pg.configure(variant=row)
+        try:
+            pg.int8_gemm(a, b, device="wgpu")
+            runs = [pg.last_run()]
+            pg.matmul(a.astype("f4"), b.astype("f4"), device="wgpu")
+            runs.append(pg.last_run())
+        finally:
+            pg.configure(variant=None)
+        assert [run is not None and run.variant == row for run in runs] == [integer, not integer]
+
+
 def test_a_forced_token_without_an_integer_kernel_is_an_error() -> None:
     pg.configure(token="relaxed")
     try:

@@ -235,6 +235,13 @@ def check_mode(mode: object) -> str:
     return str(mode)
 
 
+def configured_variant(*, integer: bool) -> str | None:
+    """The row that the knob `variant` names, as far as it is one of this table (or, `integer`, of gpu/int8_variants.py): a row of
+    the other table is no business of this one's products."""
+    name: str | None = knob("variant")
+    return name if name is not None and name.startswith("int8-") == integer else None
+
+
 def choose_variant(request: Request, forced: str | None = None, table: tuple[Variant, ...] = VARIANTS) -> Variant:
     """The first row whose conditions hold; or the one that `forced` (else the knob `variant`) names.
 
@@ -242,7 +249,7 @@ def choose_variant(request: Request, forced: str | None = None, table: tuple[Var
     row, do not hold: a forced row is never replaced by another.
     """
     check_mode(request.mode)
-    name = knob("variant") if forced is None else forced
+    name = configured_variant(integer=False) if forced is None else forced
     if name is not None:
         rows = [row for row in table if row.name == name]
         if not rows:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, FLOAT_TYPES, ElementType
+from .dtypes import BFLOAT16, BYTE_TYPES, FLOAT16, FLOAT32, FLOAT64, FLOAT_TYPES, ElementType
 from .errors import AliasError, ShapeError, SyncUnavailableError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -293,9 +293,6 @@ class DeviceArray:
             raise SyncUnavailableError(
                 "DeviceArray.numpy: this entry into Python cannot wait for the GPU; write instead:  x = await x.numpy_async()"
             )
-        if self._pending is not None:
-            self._pending.wait()
-            self._pending = None
         array, reading = self._start_reading()
         if reading is not None:
             reading.wait()
@@ -305,9 +302,6 @@ class DeviceArray:
         """A copy on the host."""
         if self._array is not None:
             return self._array.copy()
-        if self._pending is not None:
-            await self._pending
-            self._pending = None
         array, reading = self._start_reading()
         if reading is not None:
             await reading
@@ -355,9 +349,13 @@ class DeviceArray:
         return self._buffer
 
     def _start_reading(self) -> tuple[Array, Pending | None]:
-        """The array that will hold the values, and what to wait for (None where there are none)."""
+        """The array that will hold the values, and what to wait for (None where there are none).
+
+        The read-back runs behind the operation that makes the array and reports its faults too: nothing else is waited for.
+        """
         from .gpu.device import Job
 
+        self._pending = None
         array = np.empty(self.shape, self.dtype)
         buffer = self._live()
         if array.size == 0:
@@ -368,7 +366,8 @@ class DeviceArray:
 def snapshot(operation: str, value: object, device: Any, tag: object) -> tuple[Array, ElementType, bool]:
     """What `asarray` puts on a device: a dense array in this machine's byte order, its type, and whether it came as bits."""
     array = np.asarray(value)
-    element = element_type(operation, "x", array.dtype, tag)
+    element = BYTE_TYPES.get(array.dtype.name) if tag is None else None
+    element = element or element_type(operation, "x", array.dtype, tag)
     if element is FLOAT64 and device.kind != "cpu":
         raise UnsupportedError(f"{operation}: float64 stays on the CPU; {device.kind} takes float32, float16 and bfloat16")
     bits = element is BFLOAT16 and array.dtype == np.uint16

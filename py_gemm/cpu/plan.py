@@ -27,7 +27,8 @@ class Matrix:
 class Plan:
     """A batched product ready for a kernel. `k` is 0 where A and B are not read, `c` None where C is not read.
 
-    swapped: the plan's a is the problem's B and the other way round (D and C are transposed).
+    swapped: the plan's a is the problem's B and the other way round (D and C are transposed). bias_words: 32-bit words at the
+    address of the bias: n numbers, or the block of an integer product.
     """
 
     m: int
@@ -43,10 +44,23 @@ class Plan:
     activation: Activation
     has_bias: bool
     swapped: bool
+    bias_words: int = 0
 
 
-def make_plan(problem: Problem, activation: Activation = Activation.NONE, has_bias: bool = False) -> Plan:
-    """The plan of a problem that is not empty. Offsets of the layouts play no part: addresses are those of the first elements."""
+def make_plan(
+    problem: Problem,
+    activation: Activation = Activation.NONE,
+    has_bias: bool = False,
+    *,
+    block_words: int = 0,
+    keep_rows: bool = False,
+) -> Plan:
+    """The plan of a problem that is not empty. Offsets of the layouts play no part: addresses are those of the first elements.
+
+    block_words: the length of an integer product's block, which takes the place of the bias. keep_rows: rows keep their numbers,
+    because something is stated for each of them.
+    """
+    has_bias = has_bias or block_words > 0
     layouts = [problem.a, problem.b, problem.c or problem.d, problem.d]
     batch, strides = collapse_batch(problem.batch, tuple(layout.batch_strides for layout in layouts))
     a, b, c, d = (_matrix(layout, steps) for layout, steps in zip(layouts, strides, strict=True))
@@ -55,7 +69,7 @@ def make_plan(problem: Problem, activation: Activation = Activation.NONE, has_bi
     if swapped:
         m, n = n, m
         a, b, c, d = _transpose(b), _transpose(a), _transpose(c), _transpose(d)
-    while batch and b.batch[-1] == 0:
+    while batch and b.batch[-1] == 0 and not keep_rows:
         if m == 1:
             a, c, d = (_with_rows_of_batch(matrix) for matrix in (a, c, d))
         elif any(matrix.batch[-1] != m * matrix.row for matrix in (a, c, d)):
@@ -66,7 +80,7 @@ def make_plan(problem: Problem, activation: Activation = Activation.NONE, has_bi
     reads_c = problem.c is not None and problem.beta != 0.0
     return Plan(
         m, n, problem.k if problem.reads_operands else 0, batch, a, b, c if reads_c else None, d,
-        problem.alpha, problem.beta if reads_c else 0.0, activation, has_bias, swapped,
+        problem.alpha, problem.beta if reads_c else 0.0, activation, has_bias, swapped, block_words or (n if has_bias else 0),
     )  # fmt: skip
 
 

@@ -4,7 +4,8 @@
     Slices(length)           chains of `length` steps; the first chain's sum is the total, the others are added to it in order
     Blocked(16, 2, 4)        chains of 16; 2 chains make a block, 4 blocks a group, groups the total; every level from +0. The last
                              chain is padded with zero products; at the end: total + (group + block)
-    Lanes(count)             lane l takes k = l, l + count, ... in a chain; the lanes' sums are added in order, the first as it is
+    Lanes(count, inner)      lane l takes k = l, l + count, ..., summed by `inner`; the lanes' sums are added in order, the first as
+                             it is
     Split(step, inner)       ranges of `step` steps, each summed by `inner`; the ranges' sums are added in order, the first as it is
     Pairs()                  s = s + (a[2i] b[2i] + a[2i+1] b[2i+1]), from +0; an odd last product goes alone
 
@@ -24,6 +25,8 @@ from numpy.typing import NDArray
 from py_gemm.arrays import element_type, widen
 from py_gemm.cpu.families import SummationOrder as CpuOrder
 from py_gemm.errors import ShapeError
+from py_gemm.gpu.split import Ranges
+from py_gemm.gpu.variants import LaneOrder
 from py_gemm.gpu.variants import SummationOrder as GpuOrder
 
 from .fused import multiply_add
@@ -96,7 +99,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The portable tile of the GPU: see the head of this file."""
+    """The tiles of the GPU: see the head of this file."""
 
     chain: int = 16
     block: int = 2
@@ -119,14 +122,15 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """`count` interleaved chains, as SIMD lanes, unrolled loops and the few-rows kernels have them."""
+    """`count` interleaved sums, as SIMD lanes, unrolled loops and the few-rows kernels have them."""
 
     count: int
+    inner: Order = Chain()
 
     def sum(self, terms: _Terms) -> Array:
         total = None
         for lane in range(self.count):
-            part = terms.part(slice(lane, None, self.count)).chain()
+            part = self.inner.sum(terms.part(slice(lane, None, self.count)))
             total = part if total is None else total + part
         return terms.zero() if total is None else total
 
@@ -145,11 +149,17 @@ class Pairs:
 Order = Chain | Slices | Split | Blocked | Lanes | Pairs
 
 
-def stated(order: CpuOrder | GpuOrder, k: int) -> Order:
-    """The order that a row of cpu/families.py or gpu/variants.py states, for sums of k products."""
+def stated(order: CpuOrder | GpuOrder | LaneOrder, k: int, ranges: Ranges | None = None) -> Order:
+    """The order that a row of cpu/families.py or gpu/variants.py states, for sums of k products, which gpu/split.py may have split
+    into `ranges`."""
+    found: Order
     if isinstance(order, CpuOrder):
-        return Slices(order.chain_length(k))
-    return Blocked(order.chain, order.block, order.group)
+        found = Slices(order.chain_length(k))
+    elif isinstance(order, LaneOrder):
+        found = Lanes(order.lanes, Blocked(order.chain, 1, 1))
+    else:
+        found = Blocked(order.chain, order.block, order.group)
+    return found if ranges is None or ranges.count == 1 else Split(ranges.terms, found)
 
 
 def replay(

@@ -18,6 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from ..configuration import knob
 from ..errors import DeviceLostError, ShapeError, UnsupportedError
 from .capabilities import Capabilities
+from .pace import Pace
 from .pool import Allocation, Pool, size_class
 from .shaders import ShaderKey
 
@@ -91,11 +92,13 @@ class Job:
 
     uploads: (buffer, data): C-contiguous bytes of any length, copied during the call, to the buffer's start.
     reads: (buffer, byte_offset, nbytes, destination): byte_offset in whole words, destination writable and C-contiguous.
+    timed: measure the dispatches even where nothing is read back (the times come back as a read does).
     """
 
     uploads: list[tuple[Buffer, Any]] = field(default_factory=list)
     dispatches: list[Dispatch] = field(default_factory=list)
     reads: list[tuple[Buffer, int, int, Any]] = field(default_factory=list)
+    timed: bool = False
 
 
 class Pending(ABC):
@@ -144,6 +147,14 @@ class Device(ABC):
         self._nothing: Buffer | None = None
         self._generation = 0
         self.buffers_created = 0
+        self._pace: Pace | None = None
+
+    @property
+    def pace(self) -> Pace:
+        """How fast this device multiplies, as far as is known."""
+        if self._pace is None:
+            self._pace = Pace(self.capabilities.is_software)
+        return self._pace
 
     # Buffers
 
@@ -211,6 +222,7 @@ class Device(ABC):
         return handle if isinstance(handle, Buffer) else self._adopt(handle)
 
     @property
+    @exclusive
     def nothing(self) -> Buffer:
         """The buffer that is bound where a kernel reads none."""
         if self._nothing is None:
@@ -265,6 +277,10 @@ class Device(ABC):
     def adopt_verdict(self, *, nan_inf: bool, order_kept: bool) -> None:
         """Keep what gpu/probe.py found; `capabilities` is then another frozen value."""
         self.capabilities = replace(self.capabilities, nan_inf=nan_inf, order_kept=order_kept)
+
+    def prefer(self, row: str | None) -> None:
+        """Take this tuned row for float32 from now on (None: the portable row)."""
+        self.capabilities = replace(self.capabilities, preferred=row)
 
     def require_alive(self) -> None:
         """DeviceLostError where the device is gone."""

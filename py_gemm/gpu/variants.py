@@ -1,8 +1,9 @@
 """The table of GPU variants, and the one function that picks a row. Pure: reads capabilities, touches no device.
 
 A row states everything about its kernel that a caller or a reference may depend on: its tile, what it demands of the device as
-named conditions, and the order in which it adds. Adding a variant (matrix hardware, split k, few rows) is a row here, a shader
-and a test. The first row whose conditions all hold is taken, so special rows stand above general ones.
+named conditions, and the order in which it adds. Adding a variant is a row here, a shader and a test. The first row whose
+conditions all hold is taken, so special rows stand above general ones. Rows that ask for a shape are chosen product by product;
+without a shape (a `Gemm` that is being made) only the others are looked at. Whether k is split besides is gpu/split.py's decision.
 """
 
 from __future__ import annotations
@@ -14,9 +15,40 @@ from dataclasses import dataclass, field
 from ..configuration import knob
 from ..dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, ElementType
 from ..errors import UnsupportedError
+from ..problem import Problem
 from .capabilities import Capabilities
+from .register_tile import CHAIN, TILES, RegisterTile
 
 MODES = ("fast", "deterministic", "exact")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a decision may know of a product: sizes, how operands are stored, and whether bits may depend on m and the batch.
+
+    a_transposed: neighbours in memory are rows of A (K x M storage). b_transposed: neighbours are k of B (N x K storage).
+    """
+
+    m: int
+    n: int
+    k: int
+    products: int = 1
+    a_transposed: bool = False
+    b_transposed: bool = False
+    batch_invariant: bool = False
+
+    @staticmethod
+    def of(problem: Problem, *, batch_invariant: bool = False) -> Shape:
+        a, b = problem.a, problem.b
+        return Shape(
+            problem.m,
+            problem.n,
+            problem.k,
+            problem.products,
+            problem.m > 1 and 0 != abs(a.row_stride) < abs(a.column_stride),
+            problem.n == 1 or abs(b.row_stride) < abs(b.column_stride),
+            batch_invariant,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +64,7 @@ class Request:
     beta: float = 0.0
     type_c: ElementType | None = None
     type_d: ElementType = FLOAT32
+    shape: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +73,14 @@ class Condition:
 
     wanted: str
     holds: Callable[[Request], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeCondition:
+    """The same about the shape of a product."""
+
+    wanted: str
+    holds: Callable[[Shape], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +98,32 @@ class SummationOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class LaneOrder:
+    """Lane l takes k = l, l + lanes, ... in increasing k, all in float32: chains of `chain` of its terms by fused multiply-add,
+    from +0, which are added to the lane's sum, from +0 too. The sum of lane 0 is the total; those of the others are added to it in
+    order. A lane without terms adds +0. (One chain a lane would err by 5e-7 at k = 4096, chains of 32 do by 2e-7.)"""
+
+    lanes: int
+    chain: int = 32
+
+
+@dataclass(frozen=True, slots=True)
 class Variant:
     """One row. `tile` is (rows, columns, k step) of a workgroup; `kernel` names the shader in gpu/shaders.py.
 
-    order: how it sums; None: exactly, the result being the exact value rounded once.
+    order: how it sums; None: exactly, the result being the exact value rounded once. shape_conditions: what the row asks of the
+    product, a Request whose shape is known. splits: k may be split into ranges. tuned: taken only where the capabilities prefer
+    this row, or where it is forced.
     """
 
     name: str
     kernel: str
     tile: tuple[int, int, int]
-    order: SummationOrder | None
+    order: SummationOrder | LaneOrder | None
     conditions: tuple[Condition, ...] = field(default=())
+    shape_conditions: tuple[ShapeCondition, ...] = field(default=())
+    splits: bool = False
+    tuned: bool = False
 
     @property
     def exact(self) -> bool:
@@ -130,7 +186,76 @@ EXACT_F16 = Variant(
     (_EXACT_MODE, *EXACT_ON_GPU, _INVOCATIONS_256, _EXACT_TILES, _FOUR_BUFFERS),
 )
 
-# The portable row serves both modes on every device within WebGPU's guaranteed limits; it stays last.
+# Rows of A up to which B is streamed once; columns from which a warp of 32 reads 128 bytes of one row of B.
+FEW_ROWS, WIDE_COLUMNS = 4, 8192
+
+_LANES_OF_ROWS = Condition(
+    "4,096 bytes of workgroup memory (maxComputeWorkgroupStorageSize)",
+    lambda request: request.capabilities.limits.max_compute_workgroup_storage_size >= 256 * 16,
+)
+_FEW = (
+    ShapeCondition(f"at most {FEW_ROWS} rows of A", lambda shape: shape.m <= FEW_ROWS),
+    ShapeCondition("A not transposed", lambda shape: not shape.a_transposed),
+    # The tile is the one kernel that serves every number of rows.
+    ShapeCondition("batch_invariant=False", lambda shape: not shape.batch_invariant),
+)
+_STORED_BY_ROWS = ShapeCondition("B stored K x N", lambda shape: not shape.b_transposed)
+_STORED_BY_COLUMNS = ShapeCondition("B stored N x K", lambda shape: shape.b_transposed)
+_WIDE = ShapeCondition(f"at least {WIDE_COLUMNS} columns", lambda shape: shape.n >= WIDE_COLUMNS)
+_BASIC = (_PLAIN_TYPES, _INVOCATIONS_256, _FOUR_BUFFERS, _ROUNDED_STEPS)
+
+ROWS_WIDE = Variant(
+    "rows-4x32-8slices",
+    "gemm_rows_32x8",
+    (FEW_ROWS, 32, 8),
+    LaneOrder(8),
+    (*_BASIC, _LANES_OF_ROWS),
+    (*_FEW, _STORED_BY_ROWS, _WIDE),
+)
+ROWS = Variant(
+    "rows-4x16-16slices", "gemm_rows_16x16", (FEW_ROWS, 16, 16), LaneOrder(16), (*_BASIC, _LANES_OF_ROWS), (*_FEW, _STORED_BY_ROWS)
+)
+ROWS_BY_COLUMNS = Variant(
+    "rows-4x8-32lanes",
+    "gemm_rows_8x32",
+    (FEW_ROWS, 8, 32),
+    LaneOrder(32),
+    (*_BASIC, _LANES_OF_ROWS),
+    (*_FEW, _STORED_BY_COLUMNS),
+)
+
+_FLOAT32 = Condition("float32 operands", lambda request: request.type_a is FLOAT32 and request.type_b is FLOAT32)
+_FAST = Condition('mode "fast"', lambda request: request.mode == "fast")
+_SIX_BUFFERS = Condition(
+    "6 storage buffers (maxStorageBuffersPerShaderStage)",
+    lambda request: request.capabilities.limits.max_storage_buffers_per_shader_stage >= 6,
+)
+_ANY_BITS = Condition("batch_invariant=False", lambda request: request.shape is None or not request.shape.batch_invariant)
+
+
+def _register_row(tile: RegisterTile) -> Variant:
+    def enough(request: Request) -> bool:
+        limits = request.capabilities.limits
+        most = min(limits.max_compute_invocations_per_workgroup, limits.max_compute_workgroup_size_x)
+        return most >= tile.invocations and limits.max_compute_workgroup_storage_size >= tile.workgroup_bytes
+
+    wanted = f"{tile.invocations} invocations and {tile.workgroup_bytes:,} bytes of workgroup memory in a workgroup"
+    return Variant(
+        tile.name,
+        tile.kernel,
+        (tile.rows, tile.columns, tile.depth),
+        SummationOrder(CHAIN, 1, 1),
+        (_FLOAT32, _FAST, _ANY_BITS, _SIX_BUFFERS, Condition(wanted, enough)),
+        splits=True,
+        tuned=True,
+    )
+
+
+# Larger tiles for float32. Which of them is the fastest is a matter of the device: one is taken where the tuner, or the table of
+# gpu/tuned.py, prefers it there.
+REGISTER_ROWS = tuple(_register_row(tile) for tile in TILES)
+
+# The portable row serves both modes and every shape on every device within WebGPU's guaranteed limits; it stays last.
 TILED_ORDER = SummationOrder(chain=16, block=2, group=4)
 TILED = Variant(
     "tiled-64x64x16",
@@ -138,9 +263,10 @@ TILED = Variant(
     (64, 64, 16),
     TILED_ORDER,
     (_PLAIN_TYPES, _INVOCATIONS_256, _TWO_TILES, _FOUR_BUFFERS, _ROUNDED_STEPS),
+    splits=True,
 )
 
-VARIANTS: tuple[Variant, ...] = (EXACT_F16, TILED)
+VARIANTS: tuple[Variant, ...] = (EXACT_F16, ROWS_WIDE, ROWS, ROWS_BY_COLUMNS, *REGISTER_ROWS, TILED)
 
 
 def check_mode(mode: object) -> str:
@@ -150,6 +276,13 @@ def check_mode(mode: object) -> str:
     return str(mode)
 
 
+def configured_variant(*, integer: bool) -> str | None:
+    """The row that the knob `variant` names, as far as it is one of this table (or, `integer`, of gpu/int8_variants.py): a row of
+    the other table is no business of this one's products."""
+    name: str | None = knob("variant")
+    return name if name is not None and name.startswith("int8-") == integer else None
+
+
 def choose_variant(request: Request, forced: str | None = None, table: tuple[Variant, ...] = VARIANTS) -> Variant:
     """The first row whose conditions hold; or the one that `forced` (else the knob `variant`) names.
 
@@ -157,20 +290,25 @@ def choose_variant(request: Request, forced: str | None = None, table: tuple[Var
     row, do not hold: a forced row is never replaced by another.
     """
     check_mode(request.mode)
-    name = knob("variant") if forced is None else forced
+    name = configured_variant(integer=False) if forced is None else forced
     if name is not None:
         rows = [row for row in table if row.name == name]
         if not rows:
             raise ValueError(f"unknown variant {name!r}; known: {', '.join(row.name for row in table)}")
     else:
-        rows = list(table)
+        rows = [row for row in table if request.shape is not None or not row.shape_conditions]
+        rows = [row for row in rows if not row.tuned or row.name == request.capabilities.preferred]
     reasons = []
     for row in rows:
         missing = [condition.wanted for condition in row.conditions if not condition.holds(request)]
+        if request.shape is not None:
+            missing += [each.wanted for each in row.shape_conditions if not each.holds(request.shape)]
         if not missing:
             return row
         reasons.append(f"{row.name} needs {' and '.join(missing)}")
     what = f"{request.type_a} x {request.type_b}, mode {request.mode}, on {request.capabilities.adapter}"
+    if request.shape is not None:
+        what += f", m = {request.shape.m}, n = {request.shape.n}, k = {request.shape.k}"
     raise UnsupportedError(f"no variant for {what}: {'; '.join(reasons)}")
 
 

@@ -13,7 +13,9 @@ from py_gemm.cpu.families import ROWS
 from py_gemm.errors import ShapeError
 from py_gemm.exact.fused import multiply_add
 from py_gemm.exact.orders import Blocked, Chain, Lanes, Order, Pairs, Slices, Split, replay, stated
-from py_gemm.gpu.variants import TILED_ORDER
+from py_gemm.gpu.split import Ranges
+from py_gemm.gpu.variants import ROWS as GPU_ROWS
+from py_gemm.gpu.variants import TILED_ORDER, VARIANTS, LaneOrder
 
 Array = np.ndarray[Any, Any]
 FLOATS = (np.float32, np.float64)
@@ -104,10 +106,9 @@ def scalar_replay(order: Order, x: list[float], y: list[float], fused: bool, rea
         return chain(range(k))
     if isinstance(order, Slices):
         return in_order([chain(range(start, min(start + order.length, k))) for start in range(0, k, order.length)])
-    if isinstance(order, Lanes):
-        return in_order([chain(range(lane, k, order.count)) for lane in range(order.count)])
-    if isinstance(order, Split):
-        cuts = [slice(start, start + order.step) for start in range(0, k, order.step)]
+    if isinstance(order, Lanes | Split):
+        cuts = [slice(lane, None, order.count) for lane in range(order.count)] if isinstance(order, Lanes) else []
+        cuts += [slice(start, start + order.step) for start in range(0, k, order.step)] if isinstance(order, Split) else []
         return in_order([scalar_replay(order.inner, x[cut], y[cut], fused, real) for cut in cuts])
     if isinstance(order, Pairs):
         total = 0.0
@@ -127,7 +128,8 @@ def scalar_replay(order: Order, x: list[float], y: list[float], fused: bool, rea
 
 ORDERS: list[Order] = [
     Chain(), Slices(1), Slices(7), Slices(32), Blocked(), Blocked(4, 3, 2), Lanes(1), Lanes(8), Lanes(32), Pairs(),
-    Split(32, Blocked()), Split(10, Lanes(4)), Split(9, Pairs()),
+    Split(32, Blocked()), Split(10, Lanes(4)), Split(9, Pairs()), Blocked(16, 1, 1), Lanes(8, Blocked(4, 1, 1)),
+    Split(64, Lanes(4, Slices(3))),
 ]  # fmt: skip
 
 
@@ -170,7 +172,15 @@ def test_batches_broadcast_and_narrow_types_are_widened() -> None:
 
 
 def test_rows_state_their_orders() -> None:
-    assert stated(TILED_ORDER, 1000) == Blocked(16, 2, 4)
+    assert stated(TILED_ORDER, 1000) == stated(TILED_ORDER, 1000, Ranges(1, 1000)) == Blocked(16, 2, 4)
+    assert stated(TILED_ORDER, 1000, Ranges(4, 256)) == Split(256, Blocked(16, 2, 4))
+    assert GPU_ROWS.order == LaneOrder(16)
+    for gpu_row in VARIANTS:
+        if isinstance(gpu_row.order, LaneOrder):
+            assert stated(gpu_row.order, 1000) == Lanes(gpu_row.order.lanes, Blocked(32, 1, 1))
+        elif gpu_row.tuned:
+            assert gpu_row.order is not None
+            assert stated(gpu_row.order, 1000) == Blocked(64, 1, 1)
     for row in ROWS:
         assert stated(row.order, 257) == Slices(132)
         assert stated(row.order, 100) == Slices(100)

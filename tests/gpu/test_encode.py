@@ -253,7 +253,7 @@ def test_types_modes_and_variants(device: Any) -> None:
     assert Gemm(device, "float16", mode="exact").variant == "exact-f16"
     with pytest.raises(UnsupportedError, match="exact-f16 needs float16 operands; tiled-64x64x16 needs mode"):
         Gemm(device, mode="exact")
-    with pytest.raises(ValueError, match="known: exact-f16, tiled-64x64x16"):
+    with pytest.raises(ValueError, match=r"known: exact-f16, .*tiled-64x64x16"):
         Gemm(device, variant="simdgroup")
     assert Gemm(device, variant="tiled-64x64x16").type is TYPES["float32"]
 

@@ -9,9 +9,12 @@ import numpy as np
 
 from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32, ElementType
 from py_gemm.epilogue import Activation
+from py_gemm.exact.orders import replay, stated
 from py_gemm.gpu.device import Device
 from py_gemm.gpu.operation import DeviceOperand, GemmOperation, HostOperand
 from py_gemm.gpu.planner import dense_layout
+from py_gemm.gpu.split import Ranges
+from py_gemm.gpu.variants import Variant
 from py_gemm.problem import Layout, Problem
 
 TYPES = {"float32": FLOAT32, "float16": FLOAT16, "bfloat16": BFLOAT16}
@@ -60,8 +63,10 @@ def product(
     activation: Activation = Activation.NONE,
     result: ElementType = FLOAT32,
     place: Any = lambda given: given,
+    **options: Any,
 ) -> Any:
-    """The operation on NumPy views, as an array; `place` may put operands on the device first."""
+    """The operation on NumPy views, as an array; `place` may put operands on the device first; `options` go
+    to the operation."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     first, second = place(operand(a, batch)), place(operand(b, batch))
@@ -70,7 +75,7 @@ def product(
     beta = (1.0 if c is not None else 0.0) if beta is None else beta
     layout_c = None if third is None else third.layout
     problem = Problem(m, n, k, first.layout, second.layout, dense_layout(m, n, batch, result), layout_c, batch, alpha, beta)
-    operation = GemmOperation(device, problem, activation, bias is not None)
+    operation = GemmOperation(device, problem, activation, bias is not None, **options)
     out = np.empty((*batch, m, n), numpy_type(result))
     _, pending = operation.start(first, second, third, fourth, read_into=as_bytes(out))
     pending.wait()
@@ -80,6 +85,12 @@ def product(
 def reference(a: Any, b: Any) -> Any:
     """A @ B in float64, from the elements as they are."""
     return a.astype(np.float64) @ b.astype(np.float64)
+
+
+def replayed(row: Variant, a: Any, b: Any, *, fused: bool, ranges: Ranges | None = None) -> Any:
+    """A @ B as the row states its order, each of the `ranges` by itself."""
+    assert row.order is not None
+    return replay(stated(row.order, a.shape[-1], ranges), a, b, fused=fused)
 
 
 def small_integers(rng: Any, shape: tuple[int, ...], type_: ElementType, most: int = 3) -> Any:

@@ -19,7 +19,8 @@ from .wasm_module import FUNCTION, GLOBAL, MEMORY, read_module
 HERE = Path(__file__).parent
 ZIGLANG_VERSION = "0.17.1"
 _PRODUCTS, _EXACT = ("gemm_f32.c", "gemm_f64.c"), ("gemm_exact.c",)
-SOURCES = {"relaxed": _PRODUCTS, "simd128": _PRODUCTS, "exact_relaxed": _EXACT, "exact_simd128": _EXACT}
+# The integer family has one row, of the token that runs everywhere.
+SOURCES = {"relaxed": _PRODUCTS, "simd128": (*_PRODUCTS, "gemm_i8.c"), "exact_relaxed": _EXACT, "exact_simd128": _EXACT}
 _PLAIN = "generic+simd128+bulk_memory"
 _RELAXED = f"{_PLAIN}+relaxed_simd"
 FEATURES = {"relaxed": _RELAXED, "simd128": _PLAIN, "exact_relaxed": _RELAXED, "exact_simd128": _PLAIN}

@@ -136,9 +136,10 @@ class BrowserDevice(Device):
     def execute(self, job: Job) -> Pending:
         uploads = ",".join([f"[{buffer.number},0]" for buffer, _ in job.uploads])
         reads = ",".join([f"[{buffer.number},{offset},{nbytes}]" for buffer, offset, nbytes, _ in job.reads])
-        text = f'{{"u":[{uploads}],"d":[{self._spell(job.dispatches)}],"r":[{reads}]}}'
+        timed = ',"t":1' if job.timed else ""
+        text = f'{{"u":[{uploads}],"d":[{self._spell(job.dispatches)}],"r":[{reads}]{timed}}}'
         promise = self._call(self._js_execute, text, *_proxies([data for _, data in job.uploads] + [read[3] for read in job.reads]))
-        return _Waiting(self, promise) if job.reads else _Waiting(self, None)
+        return _Waiting(self, promise)
 
     def _spell(self, dispatches: Iterable[Dispatch]) -> str:
         return ",".join(
@@ -159,6 +160,20 @@ class BrowserDevice(Device):
     def _compile(self, shaders: list[ShaderKey]) -> Pending:
         promise = self._call(self._bridge.prepare, " ".join(str(self._number(key)) for key in shaders))
         return _Waiting(self, promise, lambda: self._ready.update(shaders))
+
+    # What lasts
+
+    async def remember(self, key: str, value: str) -> None:
+        """Keep a word for later visits to this origin."""
+        try:
+            await self._bridge.remember(key, value)
+        except _js_exception() as error:
+            raise OSError(f"the browser keeps nothing here: {_words(error)}") from None
+
+    async def recall(self, key: str) -> str | None:
+        """What was kept, or None; also where the browser keeps nothing (a private window, a sandboxed frame, Node)."""
+        found = await self._bridge.recall(key)
+        return found if isinstance(found, str) else None
 
     # Buffers
 

@@ -49,7 +49,7 @@ class Int8Gemm:
         self._blocks: dict[bytes, Buffer] = {}
         self._made: OrderedDict[tuple[Any, ...], Block] = OrderedDict()
         self._scratch: Buffer | None = None
-        self._outgrown: list[Buffer | None] = []
+        self._outgrown: list[Buffer] = []
 
     @property
     def variant(self) -> str:
@@ -157,7 +157,8 @@ class Int8Gemm:
     def _scratch_of(self, nbytes: int) -> Buffer:
         """Sums of a deep k on their way to bytes. A larger one takes the place of a smaller; the encoders of before keep theirs."""
         if self._scratch is None or self._scratch.nbytes < nbytes:
-            self._outgrown.append(self._scratch)
+            if self._scratch is not None:
+                self._outgrown.append(self._scratch)
             self._scratch = self.device.create_buffer(nbytes)
         return self._scratch
 

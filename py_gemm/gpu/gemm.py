@@ -15,7 +15,7 @@ from typing import Any
 from ..dtypes import FLOAT32, FLOAT_TYPES, ElementType
 from ..epilogue import Activation, GemmEpilogue
 from ..errors import AliasError, UnsupportedError
-from ..problem import Problem, dense_problem, require_count, require_in_buffer
+from ..problem import Problem, dense_problem, require_count, require_in_buffer, whole_number
 from .device import Buffer, Device, Dispatch
 from .planner import Step, plan_product, require_binding, require_one_grid
 from .shaders import ShaderKey
@@ -42,12 +42,14 @@ class Gemm:
     def __init__(
         self,
         device: Device,
-        dtype: str | ElementType = "float32",
+        dtype: Any = "float32",
         mode: str = "fast",
         allow_matrix_hardware: bool = True,
         variant: str | None = None,
         batch_invariant: bool = False,
     ) -> None:
+        if not isinstance(device, Device):
+            raise TypeError(f"a Gemm takes a GPU device, not {getattr(device, 'kind', device)!r}; on the CPU it is CpuGemm")
         self.device = device
         self.type = _element_type(dtype)
         self.batch_invariant = batch_invariant
@@ -102,6 +104,8 @@ class Gemm:
         """
         device = self.device
         device.require_alive()
+        if type(m) is not int or type(n) is not int or type(k) is not int:
+            m, n, k = (whole_number("encode", name, value) for name, value in (("m", m), ("n", n), ("k", k)))
         key = (
             m, n, k, transpose_a, transpose_b, alpha, beta, batch, lda, ldb, ldc,
             stride_a, stride_b, stride_c, offset_a, offset_b, offset_c,
@@ -213,8 +217,10 @@ class Gemm:
                 )
 
 
-def _element_type(dtype: str | ElementType) -> ElementType:
-    type_ = dtype if isinstance(dtype, ElementType) else FLOAT_TYPES.get(str(dtype))
+def _element_type(dtype: Any) -> ElementType:
+    """Of a name, an ElementType, a NumPy dtype (`.name`) or a scalar type (`.__name__`), all without NumPy."""
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", None))
+    type_ = dtype if isinstance(dtype, ElementType) else FLOAT_TYPES.get(str(name))
     if type_ is None:
         raise ValueError(f"unknown dtype {dtype!r}; a Gemm takes float32, float16 or bfloat16")
     if type_.size > 4:

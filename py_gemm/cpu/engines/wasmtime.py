@@ -89,7 +89,8 @@ class WasmtimeEngine(CopyingEngine):
             from wasmtime import _bindings
         except ImportError as error:
             raise UnsupportedError(
-                f"outside the browser the CPU kernels run in wasmtime, which cannot be imported ({error}): pip install wasmtime"
+                f"outside the browser the CPU kernels run in wasmtime, which cannot be imported ({error}): "
+                "pip install 'py_gemm[native]'"
             ) from error
         self._wasmtime: Any = wasmtime
         self._bindings: Any = _bindings

@@ -137,6 +137,10 @@ class WgpuDevice(Device):
             self._pool.clear()
             self._raw.destroy()
 
+    def abandon(self, reason: str) -> None:
+        """Never touch the raw device again: it is lost for `reason`."""
+        self._lost = reason
+
     # Recording
 
     def create_encoder(self) -> Any:

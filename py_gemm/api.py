@@ -269,6 +269,7 @@ def _stays(x: DeviceArray, device: Any) -> bool:
     """Whether `x` already lies where it is wanted; DeviceLostError where that place is gone."""
     stays = device is None or device is x.device or serves(x.device, device)
     if stays:
+        x.require_live()
         require_live("asarray", x.device)
     return stays
 

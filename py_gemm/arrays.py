@@ -345,9 +345,13 @@ class DeviceArray:
 
     def host(self) -> Array | None:
         """The NumPy array itself where the device is the CPU (not a copy); None on a GPU."""
+        self.require_live()
+        return self._array
+
+    def require_live(self) -> None:
+        """ValueError where the array was released."""
         if self._array is None and self._buffer is None:
             raise ValueError(_RELEASED)
-        return self._array
 
     def release(self) -> None:
         """Give the memory back now rather than when the array is collected; the array cannot be used afterwards."""

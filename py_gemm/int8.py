@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from threading import Lock
 from typing import Any, ClassVar
 
 import numpy as np
@@ -126,6 +127,7 @@ def _decide(
 
 
 _blocks: dict[tuple[Any, ...], Block] = {}
+_forgetting = Lock()
 _BLOCKS_LIMIT = 256  # blocks that are remembered; the oldest goes first
 
 
@@ -140,9 +142,10 @@ def _block(
     found = _blocks.get(key)
     if found is None:
         found = make_block(_OPERATION, type_a, type_b, m, n, zero_point_a, zero_point_b, requantize)
-        if len(_blocks) >= _BLOCKS_LIMIT:
-            del _blocks[next(iter(_blocks))]
-        _blocks[key] = found
+        with _forgetting:  # two threads must not drop the same oldest block
+            if len(_blocks) >= _BLOCKS_LIMIT:
+                del _blocks[next(iter(_blocks))]
+            _blocks[key] = found
     return found
 
 

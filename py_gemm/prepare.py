@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from .request import Request
 MODES = ("fast", "deterministic", "exact")
 
 _prepared: dict[tuple[Any, ...], PreparedCall] = {}
+_forgetting = Lock()
 _PREPARED_LIMIT = 256  # distinct calls that are remembered; the oldest goes first
 
 
@@ -38,15 +40,17 @@ def remembered(key: tuple[Any, ...], make: Callable[[], PreparedCall]) -> Prepar
         return make()
     if found is None:
         found = make()
-        if len(_prepared) >= _PREPARED_LIMIT:
-            del _prepared[next(iter(_prepared))]
-        _prepared[key] = found
+        with _forgetting:  # two threads must not drop the same oldest decision
+            if len(_prepared) >= _PREPARED_LIMIT:
+                del _prepared[next(iter(_prepared))]
+            _prepared[key] = found
     return found
 
 
 def forget_prepared() -> None:
     """Drop every decision that is remembered (after a change of knobs)."""
-    _prepared.clear()
+    with _forgetting:
+        _prepared.clear()
 
 
 def prepare(request: Request) -> PreparedCall:

@@ -37,6 +37,8 @@ class Request:
         self.beta = beta
         self.transpose_a = transpose_a
         self.transpose_b = transpose_b
+        if isinstance(bias, DeviceArray) and bias is out:
+            raise AliasError(f"{operation}: out is bias itself, a DeviceArray of shape {out.shape}")
         self.bias = bias if bias is None or type(bias) is np.ndarray else np.asarray(bias)
         self.activation = activation
         self.out = out
@@ -71,6 +73,7 @@ def check_memory(request: Request) -> None:
     out = request.out
     inputs = {"a": request.a, "b": request.b, "c": request.c, "bias": request.bias}
     if isinstance(out, DeviceArray):
+        out.require_live()
         for name, each in inputs.items():
             if each is out and name != "c":
                 raise AliasError(f"{request.operation}: out is {name} itself, a DeviceArray of shape {out.shape}")

@@ -674,3 +674,36 @@ def test_info_works_where_something_is_missing() -> None:
     code = "import sys; sys.modules['wasmtime'] = None; import py_gemm as pg; print(pg.info())"
     done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=True, capture_output=True, text=True)
     assert "pip install 'py_gemm[native]'" in done.stdout
+
+
+def test_many_calls_in_threads_forget_the_oldest_in_peace() -> None:
+    """More distinct calls than are remembered, with threads that take turns as often as they can."""
+    interval = sys.getswitchinterval()
+
+    def work(seed: int) -> None:
+        source = np.random.default_rng(seed)
+        for _ in range(700):
+            m, k, n = (int(size) for size in source.integers(1, 40, 3))
+            pg.matmul(ones(m, k), ones(k, n), device="cpu")
+
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(4)))
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_a_released_array_is_no_out_and_no_bias_is_its_own_out(device: Any) -> None:
+    gone = pg.asarray(ones(3, 3), device=device)
+    gone.release()
+    for call in (
+        lambda: pg.matmul(ones(3, 3), ones(3, 3), out=gone),
+        lambda: pg.asarray(gone),
+        lambda: pg.asarray(gone, device=device),
+    ):
+        with pytest.raises(ValueError, match="released"):
+            call()
+    bias = pg.asarray(ones(3), device=device)
+    with pytest.raises(pg.AliasError, match="out is bias itself"):
+        pg.gemm(pg.asarray(ones(3), device=device), ones(3, 3), bias=bias, out=bias)

@@ -7,12 +7,12 @@ import struct
 from .blocking import Blocking
 from .plan import Matrix, Plan
 
-VERSION = 1
+VERSION = 2
 DONE = 0
 
 # a, b, c, d, bias: the addresses, the only words that differ from call to call.
 ADDRESSES = struct.Struct("<5I")
-_FIXED = struct.Struct("<20x 11I 2d 8I 4I 3I I")
+_FIXED = struct.Struct("<20x 11I 2d 8I 2I 4I 3I I")
 _DIMENSION = struct.Struct("<6I")
 
 _WORD = 0xFFFF_FFFF
@@ -33,6 +33,7 @@ def pack_arguments(plan: Plan, blocking: Blocking) -> bytearray:
         VERSION, plan.m, plan.n, plan.k, *(matrix.type.code for matrix in operands),
         int(plan.activation), int(plan.c is not None), int(plan.has_bias),
         plan.alpha, plan.beta, *(word for matrix in operands for word in _strides(matrix)),
+        plan.bias_row, plan.bias_column,
         blocking.chain, blocking.block_rows, blocking.block_columns, blocking.total_rows,
         blocking.panel_a, blocking.panel_b, blocking.totals, len(plan.batch),
     )  # fmt: skip

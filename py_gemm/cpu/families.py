@@ -43,13 +43,42 @@ BROWSER_HOST = Condition("browser_host", lambda traits: traits.host == "browser"
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What the choice needs to know of a product, as its plan has it: m x k times k x n.
+
+    b_has_unit_stride: neighbours in a row or in a column of B lie side by side in memory.
+    """
+
+    m: int
+    n: int
+    k: int
+    b_has_unit_stride: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A named condition on the product."""
+
+    name: str
+    holds: Callable[[Work], bool]
+
+
+# Packing B pays when it is read again for enough rows. Measured at 1 to 8 rows, 1024 x 1024 and 4096 x 4096, both layouts of B,
+# V8 and wasmtime: reading it in place wins to the end of the kernel's own width.
+FEW_ROWS_LIMIT = 4
+FEW_ROWS = Fit("few_rows", lambda work: work.m <= FEW_ROWS_LIMIT)
+UNIT_STRIDE = Fit("b_has_unit_stride", lambda work: work.b_has_unit_stride)
+
+
+@dataclass(frozen=True, slots=True)
 class SummationOrder:
     """How the k products of one element are added; enough to replay a result bit for bit.
 
     The k steps are cut into chains of `chain_length(k)`. Each chain is summed from +0.0 in increasing k, one multiply-add for
     each product; the sums of the chains are then added to the running total in increasing k (the first one is the total).
     fused: False: product rounded, then sum rounded. None: fused where the host has such an instruction, else as False.
-    Nothing else of the shape, neither m nor n nor the batch, has any influence.
+    Nothing else has any influence: neither m nor n nor the batch, nor which of the rows of one token and accumulator runs. So a
+    vector's product has the bits that it has as one row of a matrix.
     """
 
     longest_chain: int
@@ -63,7 +92,8 @@ class SummationOrder:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kernel. `requires`: without them it cannot run. `prefers`: without them a later row is the better choice."""
+    """One kernel. `requires`: without them it cannot run. `prefers`, `suits`: where one does not hold, a later row is the better
+    choice, for the engine or for the product; forced by name, the row runs all the same."""
 
     family: str
     token: str
@@ -73,6 +103,7 @@ class Row:
     order: SummationOrder
     requires: tuple[Condition, ...] = ()
     prefers: tuple[Condition, ...] = ()
+    suits: tuple[Fit, ...] = ()
 
     @property
     def tile(self) -> str:
@@ -90,12 +121,18 @@ _PLAIN = SummationOrder(longest_chain=256, fused=False)
 
 # The tiles: 12 sums + 2 of B + 1 of A fill the 15 vector registers a browser's compiler leaves on x86-64 (6 x 8); Cranelift
 # spills them and is at its best with 8 sums (4 x 8), and so is every compiler where product and sum are two instructions.
+# gemv: B is read in place, for few rows of A (kernels/rows.h).
+_VECTORS = (FEW_ROWS, UNIT_STRIDE)
 ROWS: tuple[Row, ...] = (
+    Row("gemv_f32", "relaxed", 4, 8, FLOAT32, _RELAXED, (RELAXED_SIMD,), suits=_VECTORS),
     Row("gemm_f32", "relaxed", 6, 8, FLOAT32, _RELAXED, (RELAXED_SIMD,), (BROWSER_HOST,)),
     Row("gemm_f32", "relaxed", 4, 8, FLOAT32, _RELAXED, (RELAXED_SIMD,)),
+    Row("gemv_f32", "simd128", 4, 8, FLOAT32, _PLAIN, suits=_VECTORS),
     Row("gemm_f32", "simd128", 4, 8, FLOAT32, _PLAIN),
+    Row("gemv_f64", "relaxed", 4, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,), suits=_VECTORS),
     Row("gemm_f64", "relaxed", 6, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,), (BROWSER_HOST,)),
     Row("gemm_f64", "relaxed", 4, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,)),
+    Row("gemv_f64", "simd128", 4, 4, FLOAT64, _PLAIN, suits=_VECTORS),
     Row("gemm_f64", "simd128", 4, 4, FLOAT64, _PLAIN),
 )
 
@@ -109,6 +146,10 @@ def module_asset(token: str) -> str:
 
 # The token whose sums are the same on every machine.
 DETERMINISTIC_TOKEN = "simd128"
+
+
+# What a choice is made for where no product is at hand.
+LARGE_WORK = Work(1 << 10, 1 << 10, 1 << 10, True)
 
 
 def check_names(family: str | None, token: str | None) -> None:
@@ -126,12 +167,13 @@ def check_names(family: str | None, token: str | None) -> None:
 def choose_family(
     accumulator: ElementType,
     traits: EngineTraits,
+    work: Work = LARGE_WORK,
     *,
     family: str | None = None,
     token: str | None = None,
     deterministic: bool = False,
 ) -> Row:
-    """The first row that sums in `accumulator`, can run on the engine and is preferred there.
+    """The first row that sums in `accumulator`, can run on the engine, is preferred there and suits the product.
 
     family, token: force names (see `check_names`); what is forced and cannot run is an UnsupportedError, never a fallback.
     deterministic: only rows whose bits are the same on every machine; forcing another token with it is an UnsupportedError.
@@ -150,8 +192,9 @@ def choose_family(
     if not runnable:
         lacking = dict.fromkeys(condition.text for row in fitting for condition in row.requires if not condition.holds(traits))
         raise UnsupportedError(f"{_list(fitting)} cannot run: this engine ({traits.host}) lacks {' and '.join(lacking)}")
-    preferred = [row for row in runnable if all(condition.holds(traits) for condition in row.prefers)]
-    return (preferred or runnable)[0]
+    suited = [row for row in runnable if all(fit.holds(work) for fit in row.suits)] or runnable
+    preferred = [row for row in suited if all(condition.holds(traits) for condition in row.prefers)]
+    return (preferred or suited)[0]
 
 
 def require_available(traits: EngineTraits, family: str | None, token: str | None) -> None:

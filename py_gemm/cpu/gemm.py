@@ -108,13 +108,14 @@ class CpuGemm:
         """
         _check_sizes(problem)
         require_apart("CpuGemm", problem)
-        row = choose_family(
-            problem.accumulator, self.engine.traits, family=self._family, token=self._token_in_force(), deterministic=deterministic
-        )
+        forced: dict[str, Any] = {"family": self._family, "token": self._token_in_force(), "deterministic": deterministic}
         if problem.is_empty:
+            row = choose_family(problem.accumulator, self.engine.traits, **forced)
             return CpuCall(row.name, row.order, None, False)
         plan = make_plan(problem, activation, has_bias)
-        bound = self.engine.bind(row, plan, block(row, plan.m, plan.n, plan.k))
+        row = choose_family(problem.accumulator, self.engine.traits, plan.work, **forced)
+        blocking = block(row, plan.m, plan.n, plan.k, b_by_columns=plan.b.column != plan.b.type.size)
+        bound = self.engine.bind(row, plan, blocking)
         return CpuCall(row.name, row.order, bound, plan.swapped)
 
     def run(

@@ -1,7 +1,7 @@
 """Problem -> Plan: the shape in which a kernel gets a product, chosen so that the kernel has little to do. Pure.
 
-Merges batch dimensions into each other and into m, and swaps the operands where D is stored by columns. None of this changes a bit
-of the result: the order of summation depends on k alone, and a product does not mind which factor comes first.
+Merges batch dimensions into each other and into m, and swaps the operands where D is stored by columns or has few of them. None of
+this changes a bit of the result: the order of summation depends on k alone, and a product does not mind which factor comes first.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ..dtypes import FLOAT32, ElementType
 from ..epilogue import Activation
 from ..problem import Layout, Problem, collapse_batch
+from .families import FEW_ROWS_LIMIT, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Matrix:
 class Plan:
     """A batched product ready for a kernel. `k` is 0 where A and B are not read, `c` None where C is not read.
 
+    bias_row, bias_column: the strides of the bias, in bytes; zero where there is none, and in the direction it does not depend on.
     swapped: the plan's a is the problem's B and the other way round (D and C are transposed).
     """
 
@@ -42,7 +44,14 @@ class Plan:
     beta: float
     activation: Activation
     has_bias: bool
+    bias_row: int
+    bias_column: int
     swapped: bool
+
+    @property
+    def work(self) -> Work:
+        """The plan as the choice of a kernel sees it."""
+        return Work(self.m, self.n, self.k, self.b.type.size in (self.b.row, self.b.column))
 
 
 def make_plan(problem: Problem, activation: Activation = Activation.NONE, has_bias: bool = False) -> Plan:
@@ -51,11 +60,13 @@ def make_plan(problem: Problem, activation: Activation = Activation.NONE, has_bi
     batch, strides = collapse_batch(problem.batch, tuple(layout.batch_strides for layout in layouts))
     a, b, c, d = (_matrix(layout, steps) for layout, steps in zip(layouts, strides, strict=True))
     m, n = problem.m, problem.n
-    swapped = not has_bias and d.column != d.type.size and d.row == d.type.size and n > 1
+    bias_row, bias_column = 0, BIAS_TYPE.size if has_bias else 0
+    swapped = d.column != d.type.size and d.row == d.type.size and n > 1
     if swapped:
         m, n = n, m
+        bias_row, bias_column = bias_column, bias_row
         a, b, c, d = _transpose(b), _transpose(a), _transpose(c), _transpose(d)
-    while batch and b.batch[-1] == 0:
+    while batch and b.batch[-1] == 0 and not bias_row:
         if m == 1:
             a, c, d = (_with_rows_of_batch(matrix) for matrix in (a, c, d))
         elif any(matrix.batch[-1] != m * matrix.row for matrix in (a, c, d)):
@@ -63,10 +74,15 @@ def make_plan(problem: Problem, activation: Activation = Activation.NONE, has_bi
         m *= batch[-1]
         batch = batch[:-1]
         a, b, c, d = (_without_last(matrix) for matrix in (a, b, c, d))
+    if n <= FEW_ROWS_LIMIT < m:
+        m, n, swapped = n, m, not swapped
+        bias_row, bias_column = bias_column, bias_row
+        a, b, c, d = _transpose(b), _transpose(a), _transpose(c), _transpose(d)
     reads_c = problem.c is not None and problem.beta != 0.0
     return Plan(
         m, n, problem.k if problem.reads_operands else 0, batch, a, b, c if reads_c else None, d,
-        problem.alpha, problem.beta if reads_c else 0.0, activation, has_bias, swapped,
+        problem.alpha, problem.beta if reads_c else 0.0, activation, has_bias,
+        bias_row, bias_column, swapped,
     )  # fmt: skip
 
 

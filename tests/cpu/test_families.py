@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from py_gemm.cpu.families import ROWS, TOKENS, EngineTraits, SummationOrder, choose_family
+from py_gemm.cpu.families import FEW_ROWS_LIMIT, ROWS, TOKENS, EngineTraits, SummationOrder, Work, choose_family
 from py_gemm.dtypes import FLOAT32, FLOAT64, ElementType
 from py_gemm.errors import UnsupportedError
 
@@ -29,6 +29,23 @@ PLAIN_WASMTIME = EngineTraits("wasmtime", False)
 )
 def test_first_row_that_runs_and_is_preferred(accumulator: ElementType, traits: EngineTraits, name: str) -> None:
     assert choose_family(accumulator, traits).name == name
+
+
+@pytest.mark.parametrize("accumulator", [FLOAT32, FLOAT64])
+@pytest.mark.parametrize("traits", [V8, OLD_BROWSER, WASMTIME, PLAIN_WASMTIME])
+def test_few_rows_of_a_take_the_row_that_reads_b_in_place(traits: EngineTraits, accumulator: ElementType) -> None:
+    kind = "f32" if accumulator is FLOAT32 else "f64"
+    for m, unit, family in (
+        (1, True, "gemv"), (FEW_ROWS_LIMIT, True, "gemv"), (FEW_ROWS_LIMIT + 1, True, "gemm"), (1, False, "gemm"),
+    ):  # fmt: skip
+        work = Work(m, 100, 100, unit)
+        row = choose_family(accumulator, traits, work)
+        assert row.family == f"{family}_{kind}"
+        assert row.token == choose_family(accumulator, traits).token
+        assert choose_family(accumulator, traits, work, family=f"gemm_{kind}").family == f"gemm_{kind}"
+    assert choose_family(accumulator, traits, Work(99, 9, 9, False), family=f"gemv_{kind}").family == f"gemv_{kind}"
+    deterministic = choose_family(accumulator, traits, Work(1, 9, 9, True), deterministic=True)
+    assert (deterministic.family, deterministic.token) == (f"gemv_{kind}", "simd128")
 
 
 @pytest.mark.parametrize("traits", [V8, OLD_BROWSER, WASMTIME, PLAIN_WASMTIME])
@@ -57,7 +74,7 @@ def test_a_forced_token_keeps_the_preference_among_its_rows(traits: EngineTraits
 
 def test_unknown_names_list_the_known_ones() -> None:
     with pytest.raises(
-        ValueError, match=r"unknown kernel family 'gemm_f33'; known: gemm_f32, gemm_f32_6x8, gemm_f32_6x8_relaxed, .*"
+        ValueError, match=r"unknown kernel family 'gemm_f33'; known: gemv_f32, gemv_f32_4x8, gemv_f32_4x8_relaxed, gemm_f32, .*"
     ):
         choose_family(FLOAT32, V8, family="gemm_f33")
     with pytest.raises(ValueError, match="unknown token 'avx'; known: relaxed, simd128"):

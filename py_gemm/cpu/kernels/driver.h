@@ -28,6 +28,9 @@ typedef struct {
   address a, b, c, d;
 } Operands;
 
+// One product of the batch.
+typedef void Product(const Arguments *arguments, Operands operands, address scratch);
+
 INLINE void multiply_block(const uint32_t rows_of_tile, const uint32_t columns_of_tile, MicroKernel *micro_kernel,
                            const Arguments *arguments, Operands operands, address scratch, uint32_t row_base, uint32_t rows,
                            uint32_t column_base, uint32_t columns, address totals, uint32_t depth, uint32_t first_chain,
@@ -38,7 +41,8 @@ INLINE void multiply_block(const uint32_t rows_of_tile, const uint32_t columns_o
   for (uint32_t column = 0; column < columns; column += columns_of_tile) {
     address panel_a = scratch + arguments->panel_a;
     const uint32_t wide = smaller(columns - column, columns_of_tile);
-    if (last_chain && arguments->has_bias) load_bias(arguments, scratch, column_base + column, wide);
+    address bias = arguments->bias + row_base * arguments->bias_row + (column_base + column) * arguments->bias_column;
+    if (last_chain && arguments->has_bias) load_bias(arguments, scratch, bias, wide);
     for (uint32_t row = 0; row < rows; row += rows_of_tile) {
       if (first_chain && last_chain) {
         micro_kernel(depth, panel_a, panel_b, zeros, tile);
@@ -51,7 +55,8 @@ INLINE void multiply_block(const uint32_t rows_of_tile, const uint32_t columns_o
       if (last_chain) {
         const uint32_t i = row_base + row, j = column_base + column;
         finish_tile(columns_of_tile, arguments, scratch, operands.c + i * arguments->row_c + j * arguments->column_c,
-                    operands.d + i * arguments->row_d + j * arguments->column_d, smaller(rows - row, rows_of_tile), wide, 1);
+                    operands.d + i * arguments->row_d + j * arguments->column_d, bias, smaller(rows - row, rows_of_tile), wide, 1);
+        bias += rows_of_tile * arguments->bias_row;
       }
       panel_a += depth * rows_of_tile * REAL_BYTES;
       totals += tile_bytes;
@@ -90,18 +95,20 @@ INLINE void without_product(const uint32_t rows_of_tile, const uint32_t columns_
                             Operands operands, address scratch) {
   for (uint32_t column = 0; column < arguments->n; column += columns_of_tile) {
     const uint32_t wide = smaller(arguments->n - column, columns_of_tile);
-    if (arguments->has_bias) load_bias(arguments, scratch, column, wide);
+    address bias = arguments->bias + column * arguments->bias_column;
+    if (arguments->has_bias) load_bias(arguments, scratch, bias, wide);
     for (uint32_t row = 0; row < arguments->m; row += rows_of_tile) {
       finish_tile(columns_of_tile, arguments, scratch, operands.c + row * arguments->row_c + column * arguments->column_c,
-                  operands.d + row * arguments->row_d + column * arguments->column_d, smaller(arguments->m - row, rows_of_tile),
-                  wide, 0);
+                  operands.d + row * arguments->row_d + column * arguments->column_d, bias,
+                  smaller(arguments->m - row, rows_of_tile), wide, 0);
+      bias += rows_of_tile * arguments->bias_row;
     }
   }
 }
 
 // The whole operation. The odometer counts in the argument block, which is as it was when the last product is done.
-INLINE uint32_t run_batch(const uint32_t rows_of_tile, const uint32_t columns_of_tile, MicroKernel *micro_kernel, Packer *pack_a,
-                          Packer *pack_b, Arguments *arguments, address scratch) {
+INLINE uint32_t run_batch(const uint32_t rows_of_tile, const uint32_t columns_of_tile, Product *multiply_product,
+                          Arguments *arguments, address scratch) {
   if (arguments->version != ARGUMENTS_VERSION) return STATUS_OTHER_VERSION;
   for (uint32_t offset = 0; offset < SCRATCH_FIXED; offset += 16)
     wasm_v128_store(to(scratch + offset), wasm_i32x4_const_splat(0));
@@ -110,7 +117,7 @@ INLINE uint32_t run_batch(const uint32_t rows_of_tile, const uint32_t columns_of
     if (arguments->k == 0) {
       without_product(rows_of_tile, columns_of_tile, arguments, operands, scratch);
     } else {
-      multiply(rows_of_tile, columns_of_tile, micro_kernel, pack_a, pack_b, arguments, operands, scratch);
+      multiply_product(arguments, operands, scratch);
     }
     uint32_t position = arguments->rank;
     for (;;) {
@@ -138,7 +145,10 @@ INLINE uint32_t run_batch(const uint32_t rows_of_tile, const uint32_t columns_of
     pack(width, type, &slab, panel);                                                                                             \
   }
 
-#define KERNEL(name, rows, columns, micro_kernel)                                                   \
-  __attribute__((export_name(#name))) uint32_t name(Arguments *arguments, address scratch) {        \
-    return run_batch(rows, columns, micro_kernel, pack_##rows, pack_##columns, arguments, scratch); \
+#define KERNEL(name, rows, columns, micro_kernel)                                                           \
+  INLINE void name##_product(const Arguments *arguments, Operands operands, address scratch) {              \
+    multiply(rows, columns, micro_kernel, pack_##rows, pack_##columns, arguments, operands, scratch);       \
+  }                                                                                                         \
+  __attribute__((export_name(#name))) uint32_t name(Arguments *arguments, address scratch) {                \
+    return run_batch(rows, columns, name##_product, arguments, scratch);                                    \
   }

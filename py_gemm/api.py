@@ -5,12 +5,14 @@ D = act(alpha * op(A) @ op(B) + beta * C + bias)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from . import arrays, devices
 from .arrays import DeviceArray
 from .call import PreparedCall
 from .configuration import configure as _configure
+from .gpu.pacing import Progress
 from .prepare import forget_prepared, prepared_for
 from .request import Request, check_memory, named_device, sync_unavailable
 
@@ -33,8 +35,9 @@ def matmul(
     uint16 bits tagged by dtype_a=, dtype_b="bfloat16") or float64 (on the CPU). Any strides; DeviceArrays are taken too.
     out: written in place and returned. dtype: the float type of the result, by default that of the operands promoted; it
     does not change the arithmetic, which is float32 unless an operand is float64. mode: "fast" or "deterministic".
-    batch_invariant: the bits of an element do not depend on how many other rows or products are computed with it (they
-    never do in the kernels of this version). device: a device, a kind ("webgpu", "wgpu", "vulkan", "metal", "cpu"), or
+    batch_invariant: the bits of an element do not depend on how many other rows or products are computed with it (on the CPU
+    they never do; a GPU then keeps to the tile, and splits k by n and k alone).
+    device: a device, a kind ("webgpu", "wgpu", "vulkan", "metal", "cpu"), or
     None: the CPU for small products, a hardware GPU for large ones.
 
     Returns a NumPy array (1-D with 1-D: a scalar), or a DeviceArray where `a` or `b` is one.
@@ -58,11 +61,18 @@ async def matmul_async(
     device: Any = None,
     dtype_a: Any = None,
     dtype_b: Any = None,
+    progress: Callable[[float], Any] | None = None,
 ) -> Any:
-    """`matmul`, awaitable: for entries into Python that cannot wait for a GPU."""
+    """`matmul`, awaitable: for entries into Python that cannot wait for a GPU.
+
+    A long product goes to a GPU in several submissions (the knob `submission_ms`), and others run between them. `progress` is
+    called with the fraction that is done, up to 1; cancelling the task, or raising in `progress`, stops what is left, and no
+    array of the host is changed then.
+    """
     return await _run_async(
         Request("matmul", a, b, out=out, dtype=dtype, mode=mode, batch_invariant=batch_invariant, dtype_a=dtype_a, dtype_b=dtype_b),
         device,
+        progress,
     )
 
 
@@ -136,8 +146,9 @@ async def gemm_async(
     dtype_a: Any = None,
     dtype_b: Any = None,
     dtype_c: Any = None,
+    progress: Callable[[float], Any] | None = None,
 ) -> Any:
-    """`gemm`, awaitable: for entries into Python that cannot wait for a GPU."""
+    """`gemm`, awaitable, with `progress` and cancelling as in `matmul_async`."""
     request = Request(
         "gemm",
         a,
@@ -157,7 +168,7 @@ async def gemm_async(
         dtype_b,
         dtype_c,
     )
-    return await _run_async(request, device)
+    return await _run_async(request, device, progress)
 
 
 def _decide(request: Request, device: Any) -> tuple[PreparedCall, Any]:
@@ -168,7 +179,11 @@ def _decide(request: Request, device: Any) -> tuple[PreparedCall, Any]:
 
 
 def _run(request: Request, device: Any) -> Any:
-    prepared, device = _decide(request, device)
+    return run_prepared(*_decide(request, device), request)
+
+
+def run_prepared(prepared: PreparedCall, device: Any, request: Request) -> Any:
+    """A call that is decided, on the device that is named or fits; waits where it must."""
     device = devices.device_for(device, prepared.flops, float64=prepared.uses_float64)
     if device.kind == "cpu":
         return prepared.run_on_cpu(device, request)
@@ -185,25 +200,48 @@ def _run(request: Request, device: Any) -> Any:
     return finish()
 
 
-async def _run_async(request: Request, device: Any) -> Any:
-    prepared, device = _decide(request, device)
+async def _run_async(request: Request, device: Any, progress: Progress | None) -> Any:
+    return await run_prepared_async(*_decide(request, device), request, progress)
+
+
+async def run_prepared_async(prepared: PreparedCall, device: Any, request: Request, progress: Progress | None = None) -> Any:
+    """The same, awaited; `progress` is told the fraction that is done."""
     device = await devices.device_for_async(device, prepared.flops, float64=prepared.uses_float64)
     if device.kind == "cpu":
-        return prepared.run_on_cpu(device, request)
+        result = prepared.run_on_cpu(device, request)
+        if progress is not None:
+            progress(1.0)
+        return result
     prepared.check_gpu(device, request)
     shaders = prepared.gpu_shaders(device, request)
     if device.missing(shaders):
         await device.prepare(shaders)
-    pending, finish = prepared.start_on_gpu(device, request)
+    told: list[float] = []
+    pending, finish = prepared.start_on_gpu(device, request, paced=True, progress=_telling(progress, told))
     if pending is not None:
         await pending
-    return finish()
+    result = finish()
+    if progress is not None and not told:
+        progress(1.0)
+    return result
+
+
+def _telling(progress: Progress | None, told: list[float]) -> Progress | None:
+    """`progress`, noting in `told` that it was called: a product of one piece has nothing to tell but its end."""
+    if progress is None:
+        return None
+
+    def tell(fraction: float) -> None:
+        told.append(fraction)
+        progress(fraction)
+
+    return tell
 
 
 def asarray(x: Any, *, device: Any = None, dtype: Any = None) -> DeviceArray:
     """A copy of `x` on a device, for use in many calls: shape and type stay, the memory is dense and row-major.
 
-    x: what np.asarray takes, float32, float16, bfloat16, or float64 (on the CPU only: UnsupportedError elsewhere).
+    x: what np.asarray takes, float32, float16, bfloat16, float64 (on the CPU only: UnsupportedError elsewhere), int8 or uint8.
     dtype: "bfloat16" says that uint16 elements are bfloat16 bits. device: as in `matmul`; None: the best there is.
     A DeviceArray of the same device is returned as it is.
     """
@@ -238,7 +276,7 @@ def _place(x: Any, device: Any, tag: Any) -> DeviceArray:
 
 
 def configure(**knobs: Any) -> None:
-    """Set knobs for this process: device, variant, token, gpu_min_flops, pool_bytes; None restores the default.
+    """Set knobs for this process: device, variant, token, gpu_min_flops, submission_ms, pool_bytes; None restores the default.
 
     An argument of a call goes before `configure`, `configure` before the environment (`PY_GEMM_DEVICE` and so on).
     ValueError: an unknown knob, or a value that makes no sense.

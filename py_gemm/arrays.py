@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, FLOAT_TYPES, ElementType
+from .dtypes import BFLOAT16, BYTE_TYPES, FLOAT16, FLOAT32, FLOAT64, FLOAT_TYPES, ElementType
 from .errors import AliasError, ShapeError, SyncUnavailableError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -368,7 +368,8 @@ class DeviceArray:
 def snapshot(operation: str, value: object, device: Any, tag: object) -> tuple[Array, ElementType, bool]:
     """What `asarray` puts on a device: a dense array in this machine's byte order, its type, and whether it came as bits."""
     array = np.asarray(value)
-    element = element_type(operation, "x", array.dtype, tag)
+    element = BYTE_TYPES.get(array.dtype.name) if tag is None else None
+    element = element or element_type(operation, "x", array.dtype, tag)
     if element is FLOAT64 and device.kind != "cpu":
         raise UnsupportedError(f"{operation}: float64 stays on the CPU; {device.kind} takes float32, float16 and bfloat16")
     bits = element is BFLOAT16 and array.dtype == np.uint16

@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from . import arrays
 from .arrays import Array, DeviceArray
 from .cpu.gemm import CpuCall
+from .cut import PanelledProduct
 from .dtypes import FLOAT32, FLOAT64, ElementType
 from .epilogue import Activation
 from .errors import DeviceLostError, UnsupportedError
+from .gpu.operation import DeviceOperand, GemmOperation, HostOperand
+from .gpu.pacing import Paced, Progress
+from .gpu.planner import operand_bytes, result_elements
+from .gpu.variants import Shape
 from .problem import Layout, Problem, collapse_batch
 from .report.runs import remember
 from .request import Request
@@ -58,7 +63,12 @@ def _dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class PreparedCall:
-    """What is decided about a call before any device is looked at. Element counts throughout."""
+    """What is decided about a call before any device is looked at. Element counts throughout.
+
+    can_be_cut: the operation takes long products piece by piece, and operands past the binding limit panel by panel.
+    """
+
+    can_be_cut: ClassVar[bool] = True
 
     operation: str
     m: int
@@ -82,6 +92,7 @@ class PreparedCall:
     drops_a: bool
     drops_b: bool
     flops: int
+    batch_invariant: bool
     _cpu: tuple[CpuCall, Copies] | None = None
     _gpu: dict[Any, Any] = field(default_factory=dict)
 
@@ -160,7 +171,7 @@ class PreparedCall:
             if copy_c:
                 c = arrays.compact(c)
             written = self.result_array() if copy_d else result
-            bias = _float32_bias(request.bias)
+            bias = self._bias(request)
             started = perf_counter()
             call(
                 arrays.address(a), arrays.address(b), 0 if c is None else arrays.address(c), arrays.address(written),
@@ -194,8 +205,17 @@ class PreparedCall:
             self.type_c,
             self.result_type,
         )
-        call = device.gemm.prepare(problem, activation=self.activation, has_bias=self.has_bias, deterministic=self.deterministic)
-        return call, copies
+        return self._cpu_call(device, problem), copies
+
+    def _cpu_call(self, device: Any, problem: Problem) -> CpuCall:
+        call: CpuCall = device.gemm.prepare(
+            problem, activation=self.activation, has_bias=self.has_bias, deterministic=self.deterministic
+        )
+        return call
+
+    def _bias(self, request: Request) -> Array | None:
+        """What a kernel finds at the address of the bias."""
+        return _float32_bias(request.bias)
 
     # -- the GPU road ----------------------------------------------------------------------------------------------------
 
@@ -214,47 +234,74 @@ class PreparedCall:
     def returns_device_array(self, request: Request) -> bool:
         return isinstance(request.out, DeviceArray) or (self.on_device and request.out is None)
 
-    def start_on_gpu(self, device: Any, request: Request) -> tuple[Any, Callable[[], Any]]:
-        """Submit. Returns what to wait for (None: nothing) and what then makes the caller's result."""
+    def start_on_gpu(
+        self, device: Any, request: Request, *, paced: bool = False, progress: Progress | None = None
+    ) -> tuple[Any, Callable[[], Any]]:
+        """Submit. Returns what to wait for (None: nothing) and what then makes the caller's result.
+
+        paced: a long product may leave pieces to be submitted while the pending is waited for, also where the result is a
+        DeviceArray; `progress` is told the fraction that is done.
+        """
         out = request.out
         if self.is_empty:
             return None, lambda: self._empty_result(device, request)
         operation, host = self._gpu_operation(device, request)
+        started = perf_counter()
+        if isinstance(operation, PanelledProduct):
+            landing = np.empty(self.result_shape, self._device_dtype())
+            pending: Any = operation.start(device, landing.reshape(operation.sizes), progress)
+            return pending, lambda: self._finish(device, request, "panels", landing, started, pending.gpu_seconds)
         a, b, c = (self._gpu_operand(each, problem_layout) for each, problem_layout in host)
         bias = self._gpu_bias(request)
-        started = perf_counter()
         if self.returns_device_array(request):
-            buffer, pending = operation.start(a, b, c, bias)
-            remember(device, operation.variant, self.flops, None, None)
-            if out is None:
-                made = DeviceArray(
-                    device, self.result_shape, self.result_type, bits=self.result_bits, buffer=buffer, pending=pending
-                )
-                return None, lambda: made
-            out.release()
-            out._buffer, out._pending = buffer, pending
-            return None, lambda: out
-        device_type = FLOAT32 if self.result_type is FLOAT64 else self.result_type
-        dtype = arrays.numpy_dtype(device_type, bits=self.result_bits)
+            buffer, pending = operation.start(a, b, c, bias, **self._pacing(paced, progress))
+            unfinished = isinstance(pending, Paced)
+
+            def keep() -> Any:
+                remember(device, operation.variant, self.flops, None, pending.gpu_seconds)
+                left = None if unfinished else pending
+                if out is not None:
+                    out.release()
+                    out._buffer, out._pending = buffer, left
+                    return out
+                return DeviceArray(device, self.result_shape, self.result_type, bits=self.result_bits, buffer=buffer, pending=left)
+
+            return (pending, keep) if unfinished else (None, keep)
+        dtype = self._device_dtype()
         direct = out is not None and out.dtype == dtype and out.flags.c_contiguous and out.flags.aligned
         landing = out if direct else np.empty(self.result_shape, dtype)
-        _, pending = operation.start(a, b, c, bias, read_into=arrays.as_bytes(landing))
+        _, pending = operation.start(a, b, c, bias, read_into=arrays.as_bytes(landing), **self._pacing(True, progress))
+        return pending, lambda: self._finish(device, request, operation.variant, landing, started, pending.gpu_seconds)
 
-        def finish() -> Any:
-            remember(device, operation.variant, self.flops, perf_counter() - started, pending.gpu_seconds)
-            if direct:
-                return out
-            if out is not None:
-                out[...] = landing
-                return out
-            result = landing.astype(np.float64) if self.result_type is FLOAT64 else landing
-            return result if self.result_shape else result[()]
+    def _pacing(self, paced: bool, progress: Progress | None) -> dict[str, Any]:
+        """What `start` of this call's operation takes for long products."""
+        return {"paced": paced, "progress": progress} if self.can_be_cut else {}
 
-        return pending, finish
+    def _device_dtype(self) -> Any:
+        return arrays.numpy_dtype(FLOAT32 if self.result_type is FLOAT64 else self.result_type, bits=self.result_bits)
+
+    def _finish(
+        self, device: Any, request: Request, variant: str, landing: Array, started: float, gpu_seconds: float | None
+    ) -> Any:
+        """What the caller gets, once `landing` has arrived."""
+        seconds = perf_counter() - started
+        remember(device, variant, self.flops, seconds, gpu_seconds)
+        device.pace.note(self.flops, seconds if gpu_seconds is None else gpu_seconds)
+        out = request.out
+        if landing is out:
+            return out
+        if out is not None:
+            out[...] = landing
+            return out
+        result = landing.astype(np.float64) if self.result_type is FLOAT64 else landing
+        return result if self.result_shape else result[()]
 
     def gpu_shaders(self, device: Any, request: Request) -> Any:
         """The shaders that the call needs, for compiling them ahead; empty where nothing runs."""
-        return () if self.is_empty else self._gpu_operation(device, request)[0].shaders
+        if self.is_empty:
+            return ()
+        operation = self._gpu_operation(device, request)[0]
+        return operation.first_operation(device).shaders if isinstance(operation, PanelledProduct) else operation.shaders
 
     def _empty_result(self, device: Any, request: Request) -> Any:
         if request.out is not None:
@@ -265,8 +312,6 @@ class PreparedCall:
 
     def _gpu_operation(self, device: Any, request: Request) -> tuple[Any, list[tuple[Any, Layout | None]]]:
         """The planned operation (kept per device), and each operand with its layout on that device."""
-        from .gpu.operation import GemmOperation
-
         c = None if self.beta == 0.0 else request.c
         if isinstance(c, np.ndarray) and self.type_c is FLOAT64:
             c = arrays.compact(c).astype(np.float32)
@@ -280,22 +325,62 @@ class PreparedCall:
                 _dense_strides(self.result_shape), (shape_a, shape_b, shape_c),
                 FLOAT32 if self.type_c is FLOAT64 else self.type_c, device_type,
             )  # fmt: skip
-            mode = "deterministic" if self.deterministic else "fast"
-            operation = GemmOperation(device, problem, activation=self.activation, has_bias=self.has_bias, mode=mode)
+            if self.can_be_cut and self._passes_binding(device, problem) and not self._touches_device(request):
+                return self._panelled(request, c, Shape.of(problem, batch_invariant=self.batch_invariant)), []
             self._gpu.clear()
-            found = self._gpu[device] = (operation, problem)
+            found = self._gpu[device] = (self._operation(device, problem), problem)
         operation, problem = found
         return operation, [(request.a, problem.a), (request.b, problem.b), (c, problem.c)]
 
-    def _gpu_bias(self, request: Request) -> Any:
-        from .gpu.operation import HostOperand
+    def _operation(self, device: Any, problem: Problem) -> Any:
+        mode = "deterministic" if self.deterministic else "fast"
+        return GemmOperation(device, problem, self.activation, self.has_bias, mode, batch_invariant=self.batch_invariant)
 
-        bias = _float32_bias(request.bias)
+    def _touches_device(self, request: Request) -> bool:
+        return self.on_device or any(isinstance(each, DeviceArray) for each in (request.c, request.out))
+
+    def _passes_binding(self, device: Any, problem: Problem) -> bool:
+        """Whether an operand (where it is read) or the float32 result is larger than one binding of the device."""
+        shapes = [(problem.a, self.m, self.k), (problem.b, self.k, self.n)] if problem.reads_operands else []
+        if problem.c is not None:
+            shapes.append((problem.c, self.m, self.n))
+        spans = [operand_bytes(layout, rows, columns, problem.batch) for layout, rows, columns in shapes]
+        most: int = device.capabilities.limits.max_storage_buffer_binding_size
+        return max([*spans, 4 * result_elements(problem)]) > most
+
+    def _panelled(self, request: Request, c: Array | None, whole: Shape) -> PanelledProduct:
+        def matrix(array: Array, *, left: bool, transpose: bool) -> Array:
+            if array.ndim == 1:
+                return array[None] if left else array[:, None]
+            return array.swapaxes(-1, -2) if transpose else array
+
+        if c is not None:
+            c = c[(None,) * (len(self.result_shape) - c.ndim)]
+            c = c[..., None] if self.drops_b else c
+            c = c[..., None, :] if self.drops_a else c
+        type_c = FLOAT32 if self.type_c in (FLOAT64, None) else self.type_c
+        assert type_c is not None
+        return PanelledProduct(
+            self.operation,
+            matrix(request.a, left=True, transpose=self.transpose_a),
+            matrix(request.b, left=False, transpose=self.transpose_b),
+            c,
+            _float32_bias(request.bias),
+            (self.type_a, self.type_b, type_c),
+            FLOAT32 if self.result_type is FLOAT64 else self.result_type,
+            self.batch,
+            self.alpha,
+            self.beta,
+            self.activation,
+            "deterministic" if self.deterministic else "fast",
+            whole,
+        )
+
+    def _gpu_bias(self, request: Request) -> Any:
+        bias = self._bias(request)
         return None if bias is None else HostOperand(arrays.as_bytes(bias), Layout(FLOAT32, 0, 1))
 
     def _gpu_operand(self, operand: Any, layout: Layout | None) -> Any:
-        from .gpu.operation import DeviceOperand, HostOperand
-
         if operand is None or layout is None:
             return None
         if isinstance(operand, DeviceArray):

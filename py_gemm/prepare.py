@@ -4,6 +4,7 @@ and options alone. The answer is kept, so that a call that comes again costs a l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from . import arrays
 from .arrays import DeviceArray
 from .call import PreparedCall, matrix_shape
-from .dtypes import BFLOAT16, ElementType, promote
+from .dtypes import BFLOAT16, FLOAT_TYPES, ElementType, promote
 from .epilogue import Activation
 from .errors import ShapeError, UnsupportedError
 from .problem import broadcast, matmul_shapes
@@ -26,12 +27,17 @@ _PREPARED_LIMIT = 256  # distinct calls that are remembered; the oldest goes fir
 
 def prepared_for(request: Request) -> PreparedCall:
     """The decision about this call, remembered or new."""
+    return remembered(request.key(), lambda: prepare(request))
+
+
+def remembered(key: tuple[Any, ...], make: Callable[[], PreparedCall]) -> PreparedCall:
+    """What was decided about a call of this key, or what `make` decides now."""
     try:
-        found = _prepared.get(key := request.key())
-    except TypeError:  # an argument that cannot be hashed is not valid either: prepare says which
-        return prepare(request)
+        found = _prepared.get(key)
+    except TypeError:  # an argument that cannot be hashed is not valid either: `make` says which
+        return make()
     if found is None:
-        found = prepare(request)
+        found = make()
         if len(_prepared) >= _PREPARED_LIMIT:
             del _prepared[next(iter(_prepared))]
         _prepared[key] = found
@@ -81,22 +87,25 @@ def prepare(request: Request) -> PreparedCall:
     out = request.out
     bits = result_type is BFLOAT16 and (bits_a or bits_b or arrays.bfloat16_dtype() == np.uint16)
     if out is not None:
-        bits = _check_out(operation, out, result_shape, result_type, bits, asked=request.dtype is not None)
+        bits = check_out(operation, out, result_shape, result_type, bits, asked=request.dtype is not None)
     return PreparedCall(
         operation, m, n, k, batch, result_shape, type_a, type_b, type_c, result_type, bits, alpha, beta, activation,
         bool(request.transpose_a), bool(request.transpose_b), request.mode == "deterministic", request.bias is not None,
         isinstance(request.a, DeviceArray) or isinstance(request.b, DeviceArray), drops_a, drops_b, 2 * m * n * k * prod(batch),
+        bool(request.batch_invariant),
     )  # fmt: skip
 
 
 def _type_of(operation: str, name: str, operand: Any, tag: Any) -> tuple[ElementType, bool]:
     if isinstance(operand, DeviceArray):
+        if operand.element_type.name not in FLOAT_TYPES:
+            arrays.element_type(operation, name, operand.dtype)  # which says that integers are the work of int8_gemm
         return operand.element_type, operand.bits
     element = arrays.element_type(operation, name, operand.dtype, tag)
     return element, element is BFLOAT16 and operand.dtype.kind == "u"
 
 
-def _check_out(operation: str, out: Any, shape: tuple[int, ...], element: ElementType, bits: bool, *, asked: bool) -> bool:
+def check_out(operation: str, out: Any, shape: tuple[int, ...], element: ElementType, bits: bool, *, asked: bool) -> bool:
     """TypeError or ShapeError where `out` cannot take the result; whether bfloat16 is written as uint16."""
     if not isinstance(out, (np.ndarray, DeviceArray)):
         raise TypeError(f"{operation}: out must be a NumPy array or a DeviceArray, not {type(out).__name__}")

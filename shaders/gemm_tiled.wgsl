@@ -1,6 +1,6 @@
 // D[z] = act(alpha * A[z] @ B[z] + beta * D[z] + bias): the portable kernel. Sums in float32, writes float32, any size, any
 // strides. Never reads A or B without HAS_PRODUCT, D without HAS_ADDEND, the bias without HAS_BIAS, nor anything outside the operands.
-// Joined by gpu/shaders.py with decode.wgsl, epilogue.wgsl and the two lines `load_a`, `load_b`.
+// Joined by gpu/shaders.py with decode, epilogue, product, finish and the two lines `load_a`, `load_b`.
 //
 // One workgroup of 256 invocations owns a 64 x 64 tile of D. k advances in steps of 16 through two tiles in workgroup memory,
 // both stored by k so that neighbours read neighbours:
@@ -15,52 +15,17 @@
 //     chain  16 products of one step, each by fma, from +0, in increasing k
 //     block  the chains of 2 steps;   group  4 blocks;   total  the groups in increasing k     (each from +0)
 // The tail of k is padded with zeros on both sides, which adds nothing. Sums past the last step are joined as they stand.
-
-struct Parameters {
-    m: u32,
-    n: u32,
-    k: u32,
-    flags: u32,
-    alpha: f32,
-    beta: f32,
-    activation: u32,
-    bias_offset: u32,
-    // Strides and offsets in elements; u32 arithmetic wraps, so a negative stride is its two's complement.
-    a_offset: u32,
-    a_row: u32,
-    a_column: u32,
-    a_batch: u32,
-    b_offset: u32,
-    b_row: u32,
-    b_column: u32,
-    b_batch: u32,
-    d_offset: u32,
-    d_row: u32,
-    d_batch: u32,
-}
-
-const HAS_PRODUCT = 1u;
-const HAS_ADDEND = 2u;
-const HAS_BIAS = 4u;
-// Staging walks the operand along the dimension in which its elements are neighbours.
-const A_ALONG_K = 8u;
-const B_ALONG_K = 16u;
+// Where k is split into ranges, each range is summed so into a plane of its own and gemm_splitk_sum.wgsl adds them.
 
 const TILE = 64u;
 const DEPTH = 16u;
 const PITCH = 65u;
 const LANES = 256u;
 
-@group(0) @binding(0) var<uniform> parameters: Parameters;
-@group(0) @binding(1) var<storage, read> a: array<u32>;
-@group(0) @binding(2) var<storage, read> b: array<u32>;
-@group(0) @binding(3) var<storage, read> bias: array<f32>;
-@group(0) @binding(4) var<storage, read_write> d: array<f32>;
-
 var<workgroup> tile_a: array<f32, 1040>;
 var<workgroup> tile_b: array<f32, 1040>;
 
-fn stage(first_row: u32, first_column: u32, first_k: u32, product: u32, lane: u32) {
+fn stage(first_row: u32, first_column: u32, first_k: u32, end: u32, product: u32, lane: u32) {
     let a_start = parameters.a_offset + product * parameters.a_batch;
     let b_start = parameters.b_offset + product * parameters.b_batch;
     for (var slot = lane; slot < TILE * DEPTH; slot += LANES) {
@@ -73,7 +38,7 @@ fn stage(first_row: u32, first_column: u32, first_k: u32, product: u32, lane: u3
         let row = first_row + across;
         let at = first_k + along;
         var value = 0.0;
-        if (row < parameters.m && at < parameters.k) {
+        if (row < parameters.m && at < end) {
             value = load_a(a_start + row * parameters.a_row + at * parameters.a_column);
         }
         tile_a[along * PITCH + across] = value;
@@ -88,34 +53,18 @@ fn stage(first_row: u32, first_column: u32, first_k: u32, product: u32, lane: u3
         let column = first_column + across;
         let at = first_k + along;
         var value = 0.0;
-        if (column < parameters.n && at < parameters.k) {
+        if (column < parameters.n && at < end) {
             value = load_b(b_start + at * parameters.b_row + column * parameters.b_column);
         }
         tile_b[along * PITCH + across] = value;
     }
 }
 
-fn finish(sum: f32, index: u32, column: u32) -> f32 {
-    var value = 0.0;
-    if ((parameters.flags & HAS_ADDEND) != 0u) {
-        value = parameters.beta * d[index];
-        if ((parameters.flags & HAS_PRODUCT) != 0u) {
-            value = fma(parameters.alpha, sum, value);
-        }
-    } else if ((parameters.flags & HAS_PRODUCT) != 0u) {
-        value = parameters.alpha * sum;
-    }
-    if ((parameters.flags & HAS_BIAS) != 0u) {
-        value = value + bias[parameters.bias_offset + column];
-    }
-    return activate(value, parameters.activation);
-}
-
-fn store(row: u32, column: u32, product: u32, sums: vec4<f32>) {
+fn store(row: u32, column: u32, first: u32, sums: vec4<f32>) {
     if (row >= parameters.m) {
         return;
     }
-    let start = parameters.d_offset + product * parameters.d_batch + row * parameters.d_row;
+    let start = first + row * parameters.d_row;
     var values = sums;
     for (var part = 0u; part < 4u; part++) {
         let at = column + 16u * part;
@@ -131,6 +80,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let first_column = workgroup.x * TILE;
     let r = lane / 16u;
     let c = lane % 16u;
+    let product = workgroup.z / parameters.ranges;
+    let range = workgroup.z % parameters.ranges;
+    let begin = range * parameters.range_terms;
+    let end = min(parameters.k, begin + parameters.range_terms);
 
     var total0 = vec4<f32>();
     var total1 = vec4<f32>();
@@ -146,8 +99,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     var block3 = vec4<f32>();
 
     var step = 0u;
-    for (var first_k = 0u; first_k < parameters.k; first_k += DEPTH) {
-        stage(first_row, first_column, first_k, workgroup.z, lane);
+    for (var first_k = begin; first_k < end; first_k += DEPTH) {
+        stage(first_row, first_column, first_k, end, product, lane);
         workgroupBarrier();
 
         var chain0 = vec4<f32>();
@@ -194,8 +147,9 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     total2 += group2 + block2;
     total3 += group3 + block3;
 
-    store(first_row + r, first_column + c, workgroup.z, total0);
-    store(first_row + r + 16u, first_column + c, workgroup.z, total1);
-    store(first_row + r + 32u, first_column + c, workgroup.z, total2);
-    store(first_row + r + 48u, first_column + c, workgroup.z, total3);
+    let first = parameters.d_offset + product * parameters.d_batch + range * parameters.d_range;
+    store(first_row + r, first_column + c, first, total0);
+    store(first_row + r + 16u, first_column + c, first, total1);
+    store(first_row + r + 32u, first_column + c, first, total2);
+    store(first_row + r + 48u, first_column + c, first, total3);
 }

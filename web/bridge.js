@@ -24,6 +24,7 @@
  * @property {[buffer: number, offset: number][]} u  uploads
  * @property {Dispatch[]} d  dispatches, `parameters` being the uniform block in hexadecimal
  * @property {[buffer: number, offset: number, nbytes: number][]} r  read-backs
+ * @property {1} [t]  measure the dispatches even where nothing is read back
  */
 
 /**
@@ -240,7 +241,7 @@ export class Bridge {
   }
 
   /**
-   * Run a job. Returns nothing where it reads nothing back: `settle` waits for those and reports their faults, and so does the
+   * Run a job. Returns nothing where it brings nothing back (no reads, no times): `settle` waits for those and reports their faults, and so does the
    * next read-back. Otherwise a promise of the seconds that the device took (-1 where unknown), settled when all has arrived.
    * @param {string} text  JSON of Job
    * @param {PyBytes[]} proxies  for its uploads and its reads; each is destroyed when it is done with
@@ -251,7 +252,7 @@ export class Bridge {
     const job = JSON.parse(text);
     const sources = proxies.slice(0, job.u.length);
     const destinations = proxies.slice(job.u.length);
-    const timed = this.#timed && job.r.length > 0 && job.d.length > 0;
+    const timed = this.#timed && job.d.length > 0 && (job.r.length > 0 || job.t === 1);
     const total = job.r.reduce((sum, [, , nbytes]) => sum + words(nbytes), 0);
     const stagingBytes = Math.ceil(total / 8) * 8 + (timed ? 16 : 0);
     /** @type {GPUBuffer | null} */
@@ -266,7 +267,7 @@ export class Bridge {
         }
         const encoder = this.device.createCommandEncoder();
         this.#encode(encoder, job.d, timed);
-        if (job.r.length > 0) {
+        if (job.r.length > 0 || timed) {
           staging = this.#takeStaging(stagingBytes);
           let at = 0;
           for (const [number, offset, nbytes] of job.r) {

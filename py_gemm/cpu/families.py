@@ -4,8 +4,9 @@ A family says how panels are laid out and what is summed; a token says which ins
 row is `<op>_<input type>_<tile>_<token>`, and the name of the exported function of the module `gemm_<token>.wasm`.
 
 Rows that other families will add here, each with a kernel file and a test of its own (and no new `if` elsewhere):
-float16 and bfloat16 families with depth multiple 2, deep-k twins, int8 families (`gemm_i8_6x8_dot`, `gemm_i8_4x8_i16`) with
-their requantizing twins, complex ones. Until then float16 and bfloat16 are widened in packing and run on the float32 family.
+float16 and bfloat16 families with depth multiple 2, deep-k twins, int8 families with a dot product (`gemm_i8_6x8_dot`,
+`gemm_i8_4x8_i16`, which take the place before the widening one), complex ones. Until then float16 and bfloat16 are widened in
+packing and run on the float32 family.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ..dtypes import FLOAT32, FLOAT64, ElementType
+from ..dtypes import FLOAT32, FLOAT64, INT32, ElementType
 from ..errors import UnsupportedError
 
 
@@ -134,6 +135,8 @@ ROWS: tuple[Row, ...] = (
     Row("gemm_f64", "relaxed", 4, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,)),
     Row("gemv_f64", "simd128", 4, 4, FLOAT64, _PLAIN, suits=_VECTORS),
     Row("gemm_f64", "simd128", 4, 4, FLOAT64, _PLAIN),
+    # Sums of integers wrap and have no order; `order` only says how far the driver walks at a time.
+    Row("gemm_i8", "simd128", 4, 8, INT32, _PLAIN),
 )
 
 TOKENS: tuple[str, ...] = tuple(dict.fromkeys(row.token for row in ROWS))

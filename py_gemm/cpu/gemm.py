@@ -11,7 +11,7 @@ from math import gcd
 from typing import Any
 
 from ..configuration import knob
-from ..dtypes import FLOAT32
+from ..dtypes import FLOAT32, INT32
 from ..epilogue import Activation
 from ..errors import AliasError, ShapeError, UnsupportedError
 from ..problem import Layout, Problem, require_apart, require_in_buffer
@@ -117,6 +117,20 @@ class CpuGemm:
         blocking = block(row, plan.m, plan.n, plan.k, b_by_columns=plan.b.column != plan.b.type.size)
         bound = self.engine.bind(row, plan, blocking)
         return CpuCall(row.name, row.order, bound, plan.swapped)
+
+    def prepare_int8(self, problem: Problem, *, block_words: int, keep_rows: bool) -> CpuCall:
+        """Decide everything about an integer product: int8 and uint8 operands, a D of int32, int8 or uint8, no C.
+
+        The call's `bias` is then the address of the block (py_gemm/int8_block.py) of `block_words` words. keep_rows: some vector of
+        the block has one number for each row of A. Raises as `prepare` does.
+        """
+        _check_sizes(problem)
+        require_apart("CpuGemm", problem)
+        row = choose_family(INT32, self.engine.traits, family=self._family, token=self._token_in_force())
+        if problem.is_empty:
+            return CpuCall(row.name, row.order, None, False)
+        plan = make_plan(problem, block_words=block_words, keep_rows=keep_rows)
+        return CpuCall(row.name, row.order, self.engine.bind(row, plan, block(row, plan.m, plan.n, plan.k)), plan.swapped)
 
     def run(
         self, problem: Problem, a: Any, b: Any, c: Any, d: Any, *, bias: Any = None, activation: str | Activation | None = None

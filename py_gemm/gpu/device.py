@@ -15,6 +15,7 @@ from typing import Any
 from ..configuration import knob
 from ..errors import DeviceLostError, ShapeError, UnsupportedError
 from .capabilities import Capabilities
+from .pace import Pace
 from .pool import Allocation, Pool, size_class
 from .shaders import ShaderKey
 
@@ -73,11 +74,13 @@ class Job:
 
     uploads: (buffer, data): C-contiguous bytes of any length, copied during the call, to the buffer's start.
     reads: (buffer, byte_offset, nbytes, destination): byte_offset in whole words, destination writable and C-contiguous.
+    timed: measure the dispatches even where nothing is read back (the times come back as a read does).
     """
 
     uploads: list[tuple[Buffer, Any]] = field(default_factory=list)
     dispatches: list[Dispatch] = field(default_factory=list)
     reads: list[tuple[Buffer, int, int, Any]] = field(default_factory=list)
+    timed: bool = False
 
 
 class Pending(ABC):
@@ -125,6 +128,14 @@ class Device(ABC):
         self._nothing: Buffer | None = None
         self._generation = 0
         self.buffers_created = 0
+        self._pace: Pace | None = None
+
+    @property
+    def pace(self) -> Pace:
+        """How fast this device multiplies, as far as is known."""
+        if self._pace is None:
+            self._pace = Pace(self.capabilities.is_software)
+        return self._pace
 
     # Buffers
 

@@ -9,6 +9,7 @@ checked in exact integers before anything is recorded.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 from ..dtypes import FLOAT32, FLOAT_TYPES, ElementType
@@ -18,7 +19,8 @@ from ..problem import Problem, dense_problem, require_count, require_in_buffer
 from .device import Buffer, Device, Dispatch
 from .planner import Step, plan_product, require_binding, require_one_grid
 from .shaders import ShaderKey
-from .variants import Request, Variant, choose_variant
+from .split import SCRATCH_BYTES, choose_ranges
+from .variants import VARIANTS, Request, Shape, Variant, choose_variant
 
 # Plans kept by the arguments of `encode`; a decoder step uses a few dozen shapes.
 _PLANS = 256
@@ -28,7 +30,10 @@ class Gemm:
     """One kernel, chosen once from the device's capabilities.
 
     dtype: the type of A and B, by name or as an ElementType. mode: "fast" or "deterministic" (the portable kernel).
-    allow_matrix_hardware: False leaves matrix hardware out of the choice. variant: a row of gpu/variants.py by name.
+    allow_matrix_hardware: False leaves matrix hardware out of the choice. variant: a row of gpu/variants.py by name. Without it,
+    products of few rows take a row of their own, whatever `variant` says of the others. batch_invariant: the bits of an element do
+    not depend on how many rows or products are computed with it. Where k is split, the planes lie in 16 MiB of scratch that belong
+    to this object, made when they are first needed.
 
     Raises ValueError for an unknown dtype, mode or variant (listing the known), UnsupportedError for one that the device lacks.
     """
@@ -40,11 +45,16 @@ class Gemm:
         mode: str = "fast",
         allow_matrix_hardware: bool = True,
         variant: str | None = None,
+        batch_invariant: bool = False,
     ) -> None:
         self.device = device
         self.type = _element_type(dtype)
-        self.row: Variant = choose_variant(Request(device.capabilities, self.type, self.type, mode, allow_matrix_hardware), variant)
-        self._plans: OrderedDict[tuple[Any, ...], tuple[Problem, Step | None]] = OrderedDict()
+        self.batch_invariant = batch_invariant
+        self._forced = variant
+        self._request = Request(device.capabilities, self.type, self.type, mode, allow_matrix_hardware)
+        self.row: Variant = choose_variant(self._request, variant)
+        self._plans: OrderedDict[tuple[Any, ...], tuple[Problem, tuple[Step, ...]]] = OrderedDict()
+        self._scratch: Buffer | None = None
 
     @property
     def variant(self) -> str:
@@ -85,7 +95,8 @@ class Gemm:
         Buffers must not be released before the encoder is submitted.
 
         Raises ShapeError (sizes, strides, ranges, a grid past the device's limit), AliasError (C's buffer is also an input),
-        UnsupportedError (an operand larger than a binding). The pipeline is compiled here, in the browser blocking, unless
+        UnsupportedError (an operand larger than a binding; a forced variant that does not take this shape).
+        The pipeline is compiled here, in the browser blocking, unless
         `device.prepare(gemm.shaders)` was waited for.
         """
         device = self.device
@@ -111,47 +122,67 @@ class Gemm:
             self._plans[key] = found
             if len(self._plans) > _PLANS:
                 self._plans.popitem(last=False)
-        problem, step = found
+        problem, steps = found
         buffers = {"a": device.adopt(a), "b": device.adopt(b), "sum": device.adopt(c)}
         if epilogue is not None and epilogue.bias is not None:
             buffers["bias"] = device.adopt(epilogue.bias)
         self._check_buffers(problem, buffers, 0 if epilogue is None else epilogue.bias_offset)
-        if step is None:
+        if not steps:
             return
         buffers["nothing"] = device.nothing
+        if any("scratch" in step.buffers for step in steps):
+            buffers["scratch"] = self._scratch_buffer()
         device.record(
-            encoder, (Dispatch(step.shader, tuple(buffers[name] for name in step.buffers), step.parameters, step.workgroups),)
+            encoder,
+            tuple(
+                Dispatch(step.shader, tuple(buffers[name] for name in step.buffers), step.parameters, step.workgroups)
+                for step in steps
+            ),
         )
 
     @property
     def shaders(self) -> tuple[ShaderKey, ...]:
-        """What `device.prepare` compiles ahead."""
-        return (ShaderKey(self.row.kernel, (self.type, self.type)),)
+        """What `device.prepare` compiles ahead: the pipelines of every shape."""
+        rows = [self.row] if self._forced else [row for row in VARIANTS if row.shape_conditions or row is self.row]
+        keys = [ShaderKey(row.kernel, (self.type, self.type)) for row in rows]
+        return (*keys, ShaderKey("gemm_splitk_sum", ())) if self.row.splits else tuple(keys)
 
     def release_bindings(self) -> None:
-        """Drop the cached bind groups (at most 64), and with them the hold on their buffers."""
+        """Drop the cached bind groups (at most 64 a pipeline), and with them the hold on their buffers; the scratch too."""
         for key in self.shaders:
             self.device.release_bindings(key)
+        if self._scratch is not None:
+            self.device.release_buffer(self._scratch)
+            self._scratch = None
 
-    def _plan(self, problem: Problem, epilogue: GemmEpilogue | None) -> Step | None:
+    def _scratch_buffer(self) -> Buffer:
+        if self._scratch is None:
+            limits = self.device.capabilities.limits
+            self._scratch = self.device.create_buffer(min(SCRATCH_BYTES, limits.max_storage_buffer_binding_size))
+        return self._scratch
+
+    def _plan(self, problem: Problem, epilogue: GemmEpilogue | None) -> tuple[Step, ...]:
         activation = Activation.of(None if epilogue is None else epilogue.activation)
         bias_offset = 0 if epilogue is None else epilogue.bias_offset
         require_count("encode", "bias_offset", bias_offset)
         limits = self.device.capabilities.limits
-        require_one_grid("encode", problem, self.row, limits)
+        shape = Shape.of(problem, batch_invariant=self.batch_invariant)
         if problem.is_empty:
-            return None
-        (step,) = plan_product(
+            require_one_grid("encode", problem, self.row, limits)
+            return ()
+        row = choose_variant(replace(self._request, shape=shape), self._forced)
+        require_one_grid("encode", problem, row, limits)
+        steps, _ = plan_product(
             problem,
             problem.d,
-            self.row,
+            row,
             limits,
+            ranges=choose_ranges(shape, row),
             activation=activation,
             has_bias=epilogue is not None and epilogue.bias is not None,
             bias_offset=bias_offset,
-            target="sum",
         )
-        return step
+        return tuple(steps)
 
     def _check_buffers(self, problem: Problem, buffers: dict[str, Buffer], bias_offset: int) -> None:
         limits = self.device.capabilities.limits

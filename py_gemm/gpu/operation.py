@@ -1,22 +1,27 @@
 """GemmOperation: a whole product, from operands on the host or the device to a dense result. Plans once, runs often.
 
-Knows nothing of arrays: an operand is bytes (or a device buffer) and a Layout. One call of `start` is one crossing into the device.
-Device buffers come from the pool and go back to it as soon as the job is submitted, which the order of the queue makes safe.
+Knows nothing of arrays: an operand is bytes (or a device buffer) and a Layout. One call of `start` is one crossing into the
+device, but for products so long that they are submitted piece by piece. Device buffers come from the pool and go back to it as
+soon as their work is submitted, which the order of the queue makes safe.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from ..configuration import knob
 from ..dtypes import FLOAT32, FLOAT64
 from ..epilogue import Activation
 from ..errors import ShapeError, UnsupportedError
 from ..problem import Layout, Problem, require_in_buffer
 from .device import Buffer, Device, Dispatch, Finished, Job, Pending, as_bytes
+from .pacing import Paced, Progress, submissions
 from .planner import Plan, dense_layout, operand_bytes, plan_operation, require_binding, result_elements
 from .shaders import ShaderKey
-from .variants import Request, choose_variant
+from .split import choose_ranges
+from .variants import Request, Shape, choose_variant
 
 
 @dataclass(slots=True)
@@ -42,7 +47,8 @@ class GemmOperation:
     """D = act(alpha * A @ B + beta * C + bias) of one problem on one device.
 
     problem: any strides, any mix of float32, float16, bfloat16; of `problem.d` only the type counts.
-    activation, has_bias: the epilogue. mode, variant: as in Gemm.
+    activation, has_bias: the epilogue. mode, variant, batch_invariant: as in Gemm. whole: the shape of the product of which this
+    problem is a piece; kernel and ranges are chosen by it, so that a piece has the bits that the whole would have.
 
     Raises UnsupportedError (float64, an operand past a binding, a variant that the device lacks) and ValueError (an unknown mode
     or variant).
@@ -56,6 +62,8 @@ class GemmOperation:
         has_bias: bool = False,
         mode: str = "fast",
         variant: str | None = None,
+        batch_invariant: bool = False,
+        whole: Shape | None = None,
     ) -> None:
         self.device = device
         self.problem = problem
@@ -64,8 +72,10 @@ class GemmOperation:
         for name, layout in (("a", problem.a), ("b", problem.b), ("c", problem.c), ("the result", problem.d)):
             if layout is not None and layout.type is FLOAT64:
                 raise UnsupportedError(f"gemm: {name} is float64, which runs on the CPU only: WGSL has no such type")
-        self.row = choose_variant(Request(device.capabilities, problem.a.type, problem.b.type, mode), variant)
-        self._plans: dict[tuple[int, bool], Plan] = {}
+        shape = whole or Shape.of(problem, batch_invariant=batch_invariant)
+        self.row = choose_variant(Request(device.capabilities, problem.a.type, problem.b.type, mode, shape=shape), variant)
+        self.ranges = choose_ranges(shape, self.row)
+        self._plans: dict[tuple[int, bool, int | None], Plan] = {}
         limits = device.capabilities.limits
         if not problem.is_empty:
             if problem.reads_operands:
@@ -83,16 +93,28 @@ class GemmOperation:
     @property
     def shaders(self) -> tuple[ShaderKey, ...]:
         """The pipelines of the operation, for `device.missing` and `device.prepare`; with C, those that gather it included."""
-        return self._plan(0, True).shaders
+        return self._plan(0, True, None).shaders
 
     def start(
-        self, a: Operand, b: Operand, c: Operand | None = None, bias: Operand | None = None, *, read_into: Any = None
+        self,
+        a: Operand,
+        b: Operand,
+        c: Operand | None = None,
+        bias: Operand | None = None,
+        *,
+        read_into: Any = None,
+        paced: bool = False,
+        progress: Progress | None = None,
     ) -> tuple[Buffer | None, Pending]:
         """Upload, compute, and start to read back into `read_into` (writable, C-contiguous, exactly the result's bytes).
 
         Operands must have the layouts of the problem; `c` is needed where beta is not zero. The bias is float32 with unit
         stride; its layout's offset counts. Returns (None, pending) with `read_into`, else (the result's buffer, pending): dense
         [batch..., m, n] of the result's type, ready for the next operation without waiting.
+
+        A product longer than the knob `submission_ms` goes to the device in several submissions: all at once, or, `paced`, each
+        when the one before has ended, while the pending is waited for (the result is then ready only after that); `progress` is
+        told the fraction that is done.
         """
         problem, device = self.problem, self.device
         adds = problem.c is not None and problem.beta != 0.0
@@ -113,9 +135,10 @@ class GemmOperation:
         if problem.is_empty:
             return (None if read_into is not None else device.create_buffer(0)), Finished()
         in_place = adds and isinstance(c, HostOperand) and self._is_dense_sum(c)
-        plan = self._plan(0 if bias is None else bias.layout.offset, not in_place)
+        most_flops = self._most_flops()
+        plan = self._plan(0 if bias is None else bias.layout.offset, not in_place, most_flops)
 
-        job = Job()
+        upload = Job()
         names: dict[str, Buffer] = {"nothing": device.nothing}
         mine: list[Buffer] = []
 
@@ -125,9 +148,12 @@ class GemmOperation:
             return buffer
 
         result: Buffer | None = None
+        kept = False
         try:
             names["sum"] = create(plan.sum_bytes)
             result = names["sum"]
+            if plan.scratch_bytes:
+                names["scratch"] = create(plan.scratch_bytes)
             if plan.result_bytes:
                 result = names["result"] = create(plan.result_bytes)
             given = {"a": a, "b": b} if problem.reads_operands else {}
@@ -137,23 +163,38 @@ class GemmOperation:
                 given["bias"] = bias
             uploaded: dict[int, Buffer] = {}
             for name, operand in given.items():
-                names[name] = self._bring(name, operand, job, create, uploaded)
+                names[name] = self._bring(name, operand, upload, create, uploaded)
             if in_place and isinstance(c, HostOperand):
-                job.uploads.append((names["sum"], c.data))
-            job.dispatches = [
-                Dispatch(step.shader, tuple(names[each] for each in step.buffers), step.parameters, step.workgroups)
-                for step in plan.steps
+                upload.uploads.append((names["sum"], c.data))
+            groups = submissions(plan.steps, most_flops)
+            jobs = [
+                Job(
+                    dispatches=[
+                        Dispatch(step.shader, tuple(names[each] for each in step.buffers), step.parameters, step.workgroups)
+                        for step in group
+                    ],
+                    timed=paced and len(groups) > 1,
+                )
+                for group in groups
             ]
+            jobs[0].uploads = upload.uploads
             if read_into is not None:
-                job.reads.append((result, 0, plan.result_bytes or plan.sum_bytes, read_into))
-            pending = device.execute(job)
+                jobs[-1].reads.append((result, 0, plan.result_bytes or plan.sum_bytes, read_into))
+            if paced and len(jobs) > 1:
+                held = [buffer for buffer in mine if buffer is not result or read_into is not None]
+                flops = [sum(step.flops for step in group) for group in groups]
+                pending: Pending = Paced(device, [partial(device.execute, job) for job in jobs], flops, held, progress)
+                kept = True
+            else:
+                for job in jobs:
+                    pending = device.execute(job)
         except BaseException:
             result = None
             raise
         finally:
             # Last in, first out: the next call of this shape finds each buffer in the same part, and so its bind groups.
             for buffer in reversed(mine):
-                if buffer is not result or read_into is not None:
+                if not kept and (buffer is not result or read_into is not None):
                     device.release_buffer(buffer)
         return (None if read_into is not None else result), pending
 
@@ -172,17 +213,25 @@ class GemmOperation:
                 job.uploads.append((found, operand.data))
         return found
 
-    def _plan(self, bias_offset: int, gather_c: bool) -> Plan:
-        key = (bias_offset, gather_c)
+    def _most_flops(self) -> int | None:
+        """The work of one submission; None where the whole product is less."""
+        problem = self.problem
+        most = self.device.pace.flops_in(knob("submission_ms"))
+        return most if 2 * problem.m * problem.n * problem.k * problem.products > most else None
+
+    def _plan(self, bias_offset: int, gather_c: bool, most_flops: int | None) -> Plan:
+        key = (bias_offset, gather_c, most_flops)
         if key not in self._plans:
             self._plans[key] = plan_operation(
                 self.problem,
                 self.row,
                 self.device.capabilities.limits,
+                ranges=self.ranges,
                 activation=self.activation,
                 has_bias=self.has_bias,
                 bias_offset=bias_offset,
                 gather_c=gather_c,
+                most_flops=most_flops,
             )
         return self._plans[key]
 

@@ -1,8 +1,8 @@
 """Problem + variant + limits -> the dispatches of an operation. Pure: knows no device; buffers are names.
 
-Names: "a", "b", "c", "bias" are the operands, "sum" the float32 result, "result" the narrow one, "nothing" a buffer that no kernel
-reads. A grid that passes the limit of an axis is cut into pieces; a piece is the same problem with other offsets, so that
-cutting changes no bit.
+Names: "a", "b", "c", "bias" are the operands, "sum" the float32 result, "result" the narrow one, "scratch" the planes of a product
+whose k is split, "nothing" a buffer that no kernel reads. What passes a limit is cut into pieces; a piece is the same problem with
+other offsets, so that cutting changes no bit.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from ..epilogue import Activation
 from ..errors import ShapeError, UnsupportedError
 from ..problem import Layout, Problem, collapse_batch
 from .capabilities import Limits
+from .pieces import Piece, batch_pieces, cuts, piece_sizes
 from .shaders import ShaderKey
+from .split import SCRATCH_BYTES, Ranges
 from .variants import Variant
 
-# The flags of shaders/gemm_tiled.wgsl.
+# The flags of shaders/finish.wgsl and shaders/product.wgsl.
 HAS_PRODUCT, HAS_ADDEND, HAS_BIAS, A_ALONG_K, B_ALONG_K = 1, 2, 4, 8, 16
 
 # The uniform blocks, in the order of the `Parameters` of each shader.
-_GEMM = struct.Struct("<4I2f2I11I")
+_GEMM = struct.Struct("<4I2f2I14I")
+_SUM = struct.Struct("<4I2f6I")
 _CONVERT = struct.Struct("<8I")
 _NARROW = struct.Struct("<3I")
 
@@ -34,21 +37,24 @@ _LINEAR = 256
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One dispatch, its buffers by name."""
+    """One dispatch, its buffers by name. `flops`: 2 m n k of what it multiplies, 0 for passes over elements."""
 
     shader: ShaderKey
     buffers: tuple[str, ...]
     parameters: bytes
     workgroups: tuple[int, int, int]
+    flops: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of an operation and the sizes of what they write: "sum" and, for narrow results, "result" (else 0), in bytes."""
+    """The steps of an operation and the sizes of what they write, in bytes: "sum", for narrow results "result", for split products
+    "scratch" (else 0)."""
 
     steps: tuple[Step, ...]
     sum_bytes: int
     result_bytes: int
+    scratch_bytes: int = 0
 
     @property
     def shaders(self) -> tuple[ShaderKey, ...]:
@@ -60,14 +66,17 @@ def plan_operation(
     variant: Variant,
     limits: Limits,
     *,
+    ranges: Ranges,
     activation: Activation,
     has_bias: bool,
     bias_offset: int = 0,
     gather_c: bool = True,
+    most_flops: int | None = None,
 ) -> Plan:
     """Everything from operands on the device to D, dense [batch..., m, n] of d's type.
 
-    gather_c: C is widened and gathered into "sum" first; without it the caller has put C there, dense and in float32.
+    ranges: those of the whole product, of which `problem` may be a piece. gather_c: C is widened and gathered into "sum" first;
+    without it the caller has put C there, dense and in float32. most_flops: what a single dispatch should stay below.
     """
     elements = result_elements(problem)
     if problem.is_empty:
@@ -76,13 +85,22 @@ def plan_operation(
     steps: list[Step] = []
     if problem.c is not None and problem.beta != 0.0 and gather_c:
         steps += plan_convert(problem.c, problem.m, problem.n, problem.batch, limits, source="c")
-    steps += plan_product(
-        problem, dense, variant, limits, activation=activation, has_bias=has_bias, bias_offset=bias_offset, target="sum"
+    product_steps, scratch_bytes = plan_product(
+        problem,
+        dense,
+        variant,
+        limits,
+        ranges=ranges,
+        activation=activation,
+        has_bias=has_bias,
+        bias_offset=bias_offset,
+        most_flops=most_flops,
     )
+    steps += product_steps
     narrow = problem.d.type is not FLOAT32
     if narrow:
         steps.append(plan_narrow(elements, problem.d.type, limits))
-    return Plan(tuple(steps), elements * 4, elements * problem.d.type.size if narrow else 0)
+    return Plan(tuple(steps), elements * 4, elements * problem.d.type.size if narrow else 0, scratch_bytes)
 
 
 def dense_layout(rows: int, columns: int, batch: tuple[int, ...], type_: ElementType = FLOAT32) -> Layout:
@@ -101,53 +119,145 @@ def plan_product(
     variant: Variant,
     limits: Limits,
     *,
+    ranges: Ranges,
     activation: Activation,
     has_bias: bool,
     bias_offset: int,
-    target: str,
-) -> list[Step]:
-    """The kernel's dispatches: D, float32 with unit column stride, updated in place where beta is not zero."""
+    most_flops: int | None = None,
+) -> tuple[list[Step], int]:
+    """The kernel's dispatches into "sum": D, float32 with unit column stride, updated in place where beta is not zero. With more
+    than one range, the planes of a piece go into "scratch" and a pass behind it adds them. Also how many bytes of "scratch" this
+    needs."""
     reads = problem.reads_operands
-    tile_rows, tile_columns, _ = variant.tile
-    flags = 0
+    split = reads and ranges.count > 1
+    end = 0
     if reads:
-        flags |= HAS_PRODUCT | _staging(problem)
+        end |= HAS_PRODUCT
     if problem.c is not None and problem.beta != 0.0:
-        flags |= HAS_ADDEND
+        end |= HAS_ADDEND
     if has_bias:
-        flags |= HAS_BIAS
-    shader = ShaderKey(variant.kernel, (problem.a.type, problem.b.type))
-    names = ("a" if reads else "nothing", "b" if reads else "nothing", "bias" if has_bias else "nothing", target)
+        end |= HAS_BIAS
+    bias = "bias" if has_bias else "nothing"
+    # What the kernel itself finishes: everything, or (split) nothing but the raw sum, 1 * sum.
+    raw = _Finish(HAS_PRODUCT, 1.0, 0.0, Activation.NONE, "nothing", "scratch")
+    whole = _Finish(end, _float32(problem.alpha), _float32(problem.beta), activation, bias, "sum")
     idle = (0,) * len(problem.batch)
     batch, (strides_a, strides_b, strides_d) = collapse_batch(
         problem.batch,
         (problem.a.batch_strides if reads else idle, problem.b.batch_strides if reads else idle, target_layout.batch_strides),
     )
-    most = limits.max_compute_workgroups_per_dimension
+    axis = max(range(len(batch)), key=lambda each: batch[each]) if batch else 0
+    along = tuple(strides[axis] if batch else 0 for strides in (strides_a, strides_b, strides_d))
+    scratch = min(SCRATCH_BYTES, limits.max_storage_buffer_binding_size)
+    piece = piece_sizes(
+        Piece(batch[axis] if batch else 1, problem.m, problem.n, ranges.count if split else 1),
+        problem.k if reads else 0,
+        variant.tile[:2],
+        most_workgroups=limits.max_compute_workgroups_per_dimension,
+        most_elements=max(scratch // (4 * ranges.count), 1) if split else None,
+        most_flops=most_flops,
+    )
+    shader = ShaderKey(variant.kernel, (problem.a.type, problem.b.type))
+    kernel = _Kernel(shader, variant.tile, whole if not split else raw, problem, _staging(problem) if reads else 0)
     steps = []
-    for positions, axis, start, count in _grids(batch, most):
-        at_a, at_b, at_d = (
-            sum(map(_multiply, positions, strides)) + (start * strides[axis] if batch else 0)
-            for strides in (strides_a, strides_b, strides_d)
+    scratch_bytes = 0
+    for at_a, at_b, at_d, products in batch_pieces(batch, axis, (strides_a, strides_b, strides_d), piece.products):
+        for (row, rows), (column, columns) in product(cuts(problem.m, piece.rows), cuts(problem.n, piece.columns)):
+            a = problem.a.offset + at_a + row * problem.a.row_stride
+            b = problem.b.offset + at_b + column * problem.b.column_stride
+            d = target_layout.offset + at_d + row * target_layout.row_stride + column
+            block = _Block(products, rows, columns, bias_offset + column)
+            if not split:
+                places = (a, along[0], b, along[1], d, target_layout.row_stride, along[2], 0)
+                steps.append(kernel.step(block, places, problem.k if reads else 0, Ranges(1, problem.k)))
+                continue
+            plane = products * rows * columns
+            scratch_bytes = max(scratch_bytes, 4 * plane * ranges.count)
+            for first, count in cuts(ranges.count, piece.ranges):
+                skipped = first * ranges.terms
+                terms = min(problem.k - skipped, count * ranges.terms)
+                places = (
+                    a + skipped * problem.a.column_stride, along[0], b + skipped * problem.b.row_stride, along[1],
+                    first * plane, columns, rows * columns, plane,
+                )  # fmt: skip
+                steps.append(kernel.step(block, places, terms, Ranges(count, ranges.terms)))
+            steps.append(_plan_sum(block, whole, (d, target_layout.row_stride, along[2]), ranges.count, limits))
+    return steps, scratch_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Finish:
+    """What a kernel does to a finished sum, which bias it binds and where it writes."""
+
+    flags: int
+    alpha: float
+    beta: float
+    activation: Activation
+    bias: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The part of D that a dispatch computes, and where its bias begins."""
+
+    products: int
+    rows: int
+    columns: int
+    bias_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """What all dispatches of a product have in common."""
+
+    shader: ShaderKey
+    tile: tuple[int, int, int]
+    finish: _Finish
+    problem: Problem
+    staging: int
+
+    def step(self, block: _Block, places: tuple[int, ...], k: int, ranges: Ranges) -> Step:
+        """places: offset and batch stride of A, the same of B, then offset, row, batch and range stride of the target."""
+        problem, finish = self.problem, self.finish
+        reads = problem.reads_operands
+        a, a_batch, b, b_batch, d, d_row, d_batch, d_range = places
+        parameters = _GEMM.pack(
+            block.rows,
+            block.columns,
+            k,
+            finish.flags | self.staging,
+            finish.alpha,
+            finish.beta,
+            int(finish.activation),
+            block.bias_offset,
+            *_words(a, problem.a.row_stride, problem.a.column_stride, a_batch),
+            *_words(b, problem.b.row_stride, problem.b.column_stride, b_batch),
+            *_words(d, d_row, d_batch, ranges.count, ranges.terms, d_range),
         )
-        for (row, rows), (column, columns) in product(_cuts(problem.m, most * tile_rows), _cuts(problem.n, most * tile_columns)):
-            a, b, d = problem.a, problem.b, target_layout
-            parameters = _GEMM.pack(
-                rows,
-                columns,
-                problem.k if reads else 0,
-                flags,
-                _float32(problem.alpha),
-                _float32(problem.beta),
-                int(activation),
-                bias_offset + column,
-                *_words(a.offset + at_a + row * a.row_stride, a.row_stride, a.column_stride, strides_a[axis] if batch else 0),
-                *_words(b.offset + at_b + column * b.column_stride, b.row_stride, b.column_stride, strides_b[axis] if batch else 0),
-                *_words(d.offset + at_d + row * d.row_stride + column, d.row_stride, strides_d[axis] if batch else 0),
-            )
-            grid = (-(-columns // tile_columns), -(-rows // tile_rows), count)
-            steps.append(Step(shader, names, parameters, grid))
-    return steps
+        names = ("a" if reads else "nothing", "b" if reads else "nothing", finish.bias, finish.target)
+        tile_rows, tile_columns, _ = self.tile
+        grid = (-(-block.columns // tile_columns), -(-block.rows // tile_rows), block.products * ranges.count)
+        return Step(self.shader, names, parameters, grid, 2 * block.products * block.rows * block.columns * k)
+
+
+def _plan_sum(block: _Block, finish: _Finish, target: tuple[int, int, int], ranges: int, limits: Limits) -> Step:
+    """Add the planes of a piece in "scratch" and finish what they give."""
+    count = block.products * block.rows * block.columns
+    parameters = _SUM.pack(
+        count,
+        block.rows,
+        block.columns,
+        finish.flags,
+        finish.alpha,
+        finish.beta,
+        int(finish.activation),
+        block.bias_offset,
+        *_words(*target),
+        ranges,
+    )
+    grid = linear_grid("gemm", count, limits)
+    return Step(ShaderKey("gemm_splitk_sum", ()), ("scratch", finish.bias, finish.target), parameters, grid)
 
 
 def plan_convert(
@@ -223,25 +333,6 @@ def _staging(problem: Problem) -> int:
     if problem.n == 1 or abs(b.row_stride) < abs(b.column_stride):
         flags |= B_ALONG_K
     return flags
-
-
-def _cuts(size: int, most: int) -> Iterator[tuple[int, int]]:
-    """(start, size) of the pieces of [0, size) of at most `most`."""
-    for start in range(0, size, most):
-        yield start, min(most, size - start)
-
-
-def _grids(batch: tuple[int, ...], most: int) -> Iterator[tuple[tuple[int, ...], int, int, int]]:
-    """(position in the other dimensions, axis that a grid walks, its start, its count): the longest dimension of the batch goes
-    into the grid, the others become dispatches of their own."""
-    if not batch:
-        yield (), 0, 0, 1
-        return
-    axis = max(range(len(batch)), key=lambda each: batch[each])
-    others = [range(1) if each == axis else range(size) for each, size in enumerate(batch)]
-    for positions in product(*others):
-        for start, count in _cuts(batch[axis], most):
-            yield positions, axis, start, count
 
 
 def _multiply(x: int, y: int) -> int:

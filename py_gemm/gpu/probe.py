@@ -15,7 +15,7 @@ from ..epilogue import Activation
 from ..problem import Layout, Problem
 from .device import Device, Pending
 from .operation import GemmOperation, HostOperand
-from .variants import TILED, SummationOrder
+from .variants import PORTABLE_ORDER, TILED, Shape, SummationOrder
 
 # Longer than one group of the order (128 terms), and neither a whole block nor a whole step.
 _DEPTH = 150
@@ -60,7 +60,7 @@ class Probe:
         (ordered,) = struct.unpack("<f", self._ordered)
         self.device.adopt_verdict(
             nan_inf=all(_same(x, y) for x, y in zip(special, expected, strict=True)),
-            order_kept=_same(ordered, replay(TILED.order, [x * y for x, y in zip(self._halves_a, self._halves_b, strict=True)])),
+            order_kept=_same(ordered, replay(PORTABLE_ORDER, [x * y for x, y in zip(self._halves_a, self._halves_b, strict=True)])),
         )
 
 
@@ -84,7 +84,8 @@ async def probe_async(device: Device) -> None:
 
 def _operation(device: Device, size: int, depth: int, activation: Activation) -> GemmOperation:
     problem = Problem(size, size, depth, Layout(FLOAT16, depth, 1), Layout(FLOAT16, size, 1), Layout(FLOAT32, size, 1))
-    return GemmOperation(device, problem, activation, mode="deterministic", variant=TILED.name)
+    # As though it were a piece of a product so large that k is not split: one pipeline serves.
+    return GemmOperation(device, problem, activation, mode="deterministic", variant=TILED.name, whole=Shape(1 << 20, 64, depth))
 
 
 def replay(order: SummationOrder, products: list[float]) -> float:

@@ -15,18 +15,44 @@ from ..dtypes import BFLOAT16, FLOAT16, FLOAT32, ElementType
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One shader file. `bindings`: what group 0 binds in order ("uniform", "read", "write"); `operands`: those read by element."""
+    """One shader file. `bindings`: what group 0 binds in order ("uniform", "read", "write"); `operands`: those read by element;
+    `constants`: the WGSL constants that the row of the table gives a value to."""
 
     parts: tuple[str, ...]
     bindings: tuple[str, ...]
     operands: tuple[str, ...] = ()
     encodes: bool = False
+    constants: tuple[tuple[str, str], ...] = ()
+
+
+# What every kernel of a product binds: A, B, the bias, D.
+_PRODUCT = ("uniform", "read", "read", "read", "write")
+
+
+def _rows(columns: int, lanes: int, *, fast_columns: bool) -> Kernel:
+    constants = (("COLUMNS", f"{columns}u"), ("LANES", f"{lanes}u"), ("FAST_COLUMNS", str(fast_columns).lower()))
+    return Kernel(("decode", "epilogue", "product", "finish", "gemm_rows"), _PRODUCT, ("a", "b"), constants=constants)
 
 
 KERNELS: dict[str, Kernel] = {
-    "gemm_tiled": Kernel(("decode", "epilogue", "gemm_tiled"), ("uniform", "read", "read", "read", "write"), ("a", "b")),
+    "gemm_tiled": Kernel(("decode", "epilogue", "product", "finish", "gemm_tiled"), _PRODUCT, ("a", "b")),
+    "gemm_splitk_sum": Kernel(("epilogue", "finish", "gemm_splitk_sum"), ("uniform", "read", "read", "write")),
+    "elementwise": Kernel(("epilogue", "elementwise"), ("uniform", "read", "read", "write")),
+    "gemm_rows_16x16": _rows(16, 16, fast_columns=True),
+    "gemm_rows_32x8": _rows(32, 8, fast_columns=True),
+    "gemm_rows_8x32": _rows(8, 32, fast_columns=False),
     "convert": Kernel(("decode", "convert"), ("uniform", "read", "write"), ("source",)),
     "narrow": Kernel(("narrow",), ("uniform", "read", "write"), encodes=True),
+}
+
+# int8: the kernel, what multiplies (four by four by instruction or plainly), what is stored (int32 sums, or requantized bytes).
+KERNELS |= {
+    f"int8_{kernel}_{product}_{stored}": Kernel(
+        ("int8_operands", f"int8_{product}", store, f"int8_{kernel}"), ("uniform", "read", "read", "read", "write")
+    )
+    for kernel in ("tiled", "skinny")
+    for product in ("dot4", "plain")
+    for stored, store in (("sum", "int8_store_sum"), ("bytes", "requantize"))
 }
 
 READABLE = (FLOAT32, FLOAT16, BFLOAT16)
@@ -60,6 +86,7 @@ def assemble(key: ShaderKey) -> str:
         if len(key.types) != len(kernel.operands) or not set(key.types) <= set(READABLE):
             raise ValueError(f"{key.kernel} reads {len(kernel.operands)} operands of {READABLE}, not {key.types}")
         lines = [_load(name, each) for name, each in zip(kernel.operands, key.types, strict=True)]
+    lines += [f"const {name} = {value};" for name, value in kernel.constants]
     parts = [read_asset(f"shaders/{part}.wgsl").decode() for part in kernel.parts]
     return "\n".join((*parts, *lines, ""))
 

@@ -1,8 +1,9 @@
 """The table of GPU variants, and the one function that picks a row. Pure: reads capabilities, touches no device.
 
 A row states everything about its kernel that a caller or a reference may depend on: its tile, what it demands of the device as
-named conditions, and the order in which it adds. Adding a variant (matrix hardware, split k, few rows) is a row here, a shader
-and a test. The first row whose conditions all hold is taken, so special rows stand above general ones.
+named conditions, and the order in which it adds. Adding a variant is a row here, a shader and a test. The first row whose
+conditions all hold is taken, so special rows stand above general ones. Rows that ask for a shape are chosen product by product;
+without a shape (a `Gemm` that is being made) only the others are looked at. Whether k is split besides is gpu/split.py's decision.
 """
 
 from __future__ import annotations
@@ -13,9 +14,39 @@ from dataclasses import dataclass, field
 from ..configuration import knob
 from ..dtypes import BFLOAT16, FLOAT16, FLOAT32, ElementType
 from ..errors import UnsupportedError
+from ..problem import Problem
 from .capabilities import Capabilities
 
 MODES = ("fast", "deterministic", "exact")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a decision may know of a product: sizes, how operands are stored, and whether bits may depend on m and the batch.
+
+    a_transposed: neighbours in memory are rows of A (K x M storage). b_transposed: neighbours are k of B (N x K storage).
+    """
+
+    m: int
+    n: int
+    k: int
+    products: int = 1
+    a_transposed: bool = False
+    b_transposed: bool = False
+    batch_invariant: bool = False
+
+    @staticmethod
+    def of(problem: Problem, *, batch_invariant: bool = False) -> Shape:
+        a, b = problem.a, problem.b
+        return Shape(
+            problem.m,
+            problem.n,
+            problem.k,
+            problem.products,
+            problem.m > 1 and 0 != abs(a.row_stride) < abs(a.column_stride),
+            problem.n == 1 or abs(b.row_stride) < abs(b.column_stride),
+            batch_invariant,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +58,7 @@ class Request:
     type_b: ElementType
     mode: str = "fast"
     allow_matrix_hardware: bool = True
+    shape: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +67,14 @@ class Condition:
 
     wanted: str
     holds: Callable[[Request], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeCondition:
+    """The same about the shape of a product."""
+
+    wanted: str
+    holds: Callable[[Shape], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +91,27 @@ class SummationOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class LaneOrder:
+    """Lane l takes k = l, l + lanes, ... in one chain by fused multiply-add, from +0, in increasing k, all in float32. The sum of
+    lane 0 is the total; those of the others are added to it in order. A lane without terms adds +0."""
+
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Variant:
-    """One row. `tile` is (rows, columns, k step) of a workgroup; `kernel` names the shader in gpu/shaders.py."""
+    """One row. `tile` is (rows, columns, k step) of a workgroup; `kernel` names the shader in gpu/shaders.py.
+
+    shape_conditions: what the row asks of the product, a Request whose shape is known. splits: k may be split into ranges.
+    """
 
     name: str
     kernel: str
     tile: tuple[int, int, int]
-    order: SummationOrder
+    order: SummationOrder | LaneOrder
     conditions: tuple[Condition, ...] = field(default=())
+    shape_conditions: tuple[ShapeCondition, ...] = field(default=())
+    splits: bool = False
 
 
 _PLAIN_TYPES = Condition(
@@ -84,16 +137,57 @@ _FOUR_BUFFERS = Condition(
     lambda request: request.capabilities.limits.max_storage_buffers_per_shader_stage >= 4,
 )
 
-# The portable row serves both modes on every device within WebGPU's guaranteed limits; it stays last.
+# Rows of A up to which B is streamed once; columns from which a warp of 32 reads 128 bytes of one row of B.
+FEW_ROWS, WIDE_COLUMNS = 4, 8192
+
+_LANES_OF_ROWS = Condition(
+    "4,096 bytes of workgroup memory (maxComputeWorkgroupStorageSize)",
+    lambda request: request.capabilities.limits.max_compute_workgroup_storage_size >= 256 * 16,
+)
+_FEW = (
+    ShapeCondition(f"at most {FEW_ROWS} rows of A", lambda shape: shape.m <= FEW_ROWS),
+    ShapeCondition("A not transposed", lambda shape: not shape.a_transposed),
+    # The tile is the one kernel that serves every number of rows.
+    ShapeCondition("batch_invariant=False", lambda shape: not shape.batch_invariant),
+)
+_STORED_BY_ROWS = ShapeCondition("B stored K x N", lambda shape: not shape.b_transposed)
+_STORED_BY_COLUMNS = ShapeCondition("B stored N x K", lambda shape: shape.b_transposed)
+_WIDE = ShapeCondition(f"at least {WIDE_COLUMNS} columns", lambda shape: shape.n >= WIDE_COLUMNS)
+_BASIC = (_PLAIN_TYPES, _INVOCATIONS_256, _FOUR_BUFFERS)
+
+ROWS_WIDE = Variant(
+    "rows-4x32-8slices",
+    "gemm_rows_32x8",
+    (FEW_ROWS, 32, 8),
+    LaneOrder(8),
+    (*_BASIC, _LANES_OF_ROWS),
+    (*_FEW, _STORED_BY_ROWS, _WIDE),
+)
+ROWS = Variant(
+    "rows-4x16-16slices", "gemm_rows_16x16", (FEW_ROWS, 16, 16), LaneOrder(16), (*_BASIC, _LANES_OF_ROWS), (*_FEW, _STORED_BY_ROWS)
+)
+ROWS_BY_COLUMNS = Variant(
+    "rows-4x8-32lanes",
+    "gemm_rows_8x32",
+    (FEW_ROWS, 8, 32),
+    LaneOrder(32),
+    (*_BASIC, _LANES_OF_ROWS),
+    (*_FEW, _STORED_BY_COLUMNS),
+)
+
+PORTABLE_ORDER = SummationOrder(chain=16, block=2, group=4)
+
+# The portable row serves both modes and every shape on every device within WebGPU's guaranteed limits; it stays last.
 TILED = Variant(
     "tiled-64x64x16",
     "gemm_tiled",
     (64, 64, 16),
-    SummationOrder(chain=16, block=2, group=4),
+    PORTABLE_ORDER,
     (_PLAIN_TYPES, _INVOCATIONS_256, _TWO_TILES, _FOUR_BUFFERS),
+    splits=True,
 )
 
-VARIANTS: tuple[Variant, ...] = (TILED,)
+VARIANTS: tuple[Variant, ...] = (ROWS_WIDE, ROWS, ROWS_BY_COLUMNS, TILED)
 
 
 def check_mode(mode: object) -> str:
@@ -118,12 +212,16 @@ def choose_variant(request: Request, forced: str | None = None, table: tuple[Var
         if not rows:
             raise ValueError(f"unknown variant {name!r}; known: {', '.join(row.name for row in table)}")
     else:
-        rows = list(table)
+        rows = [row for row in table if request.shape is not None or not row.shape_conditions]
     reasons = []
     for row in rows:
         missing = [condition.wanted for condition in row.conditions if not condition.holds(request)]
+        if request.shape is not None:
+            missing += [each.wanted for each in row.shape_conditions if not each.holds(request.shape)]
         if not missing:
             return row
         reasons.append(f"{row.name} needs {' and '.join(missing)}")
     what = f"{request.type_a} x {request.type_b}, mode {request.mode}, on {request.capabilities.adapter}"
+    if request.shape is not None:
+        what += f", m = {request.shape.m}, n = {request.shape.n}, k = {request.shape.k}"
     raise UnsupportedError(f"no variant for {what}: {'; '.join(reasons)}")

@@ -12,9 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from py_gemm.gpu.variants import TILED
+from py_gemm.gpu.devices.wgpu_native import request_native_device
+from py_gemm.gpu.split import choose_ranges
+from py_gemm.gpu.variants import VARIANTS, Shape
 from tests.browser.harness import PyodideHost, PythonError
 from tests.gpu.order import replay
+from tests.gpu.tools import TYPES as TYPE_OF
+from tests.gpu.tools import numpy_type
+from tests.gpu.tools import product as product_on
 
 HOSTS = ["pyodide_page", "pyodide_worker", "pyodide_plain", "pyodide_csp", "pyodide_npm"]
 TYPES = ["float32", "float16", "bfloat16"]
@@ -35,6 +40,12 @@ def host(request: pytest.FixtureRequest) -> PyodideHost:
     found = request.getfixturevalue(getattr(request, "param", "pyodide_page"))
     assert isinstance(found, PyodideHost)
     return found
+
+
+@pytest.fixture(scope="module")
+def native() -> Any:
+    """The same work outside the browser."""
+    return request_native_device("wgpu")
 
 
 def run(host: PyodideHost, code: str, **names: Any) -> Any:
@@ -158,23 +169,39 @@ tools.unpack(await device.read_buffer_async(current), "float32") == [0.5 ** 20] 
     assert run(host, code) is True
 
 
-@pytest.mark.parametrize("k", [1, 17, 128, 300])
+# One chain, a step and one, a split, a ragged split; few rows of either storage, with 16 and with 32 columns to a workgroup.
+BITS = [(5, 7, 1, False), (5, 7, 17, True), (5, 7, 128, False), (70, 66, 300, True)]
+BITS += [(4, 20, 100, False), (3, 9, 100, True), (1, 8192, 9, False)]
+
+
+@pytest.mark.parametrize(("m", "n", "k", "by_columns"), BITS)
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
-def test_sums_of_halves_have_the_stated_order_bit_for_bit(host: PyodideHost, name: str, k: int) -> None:
-    """The same bits as in the replay, hence the same as on the native device."""
+def test_sums_of_halves_have_the_stated_bits_in_chromium_on_wgpu_and_in_the_replay(
+    host: PyodideHost, native: Any, name: str, m: int, n: int, k: int, by_columns: bool
+) -> None:
     rng = np.random.default_rng(k)
     bits = 16 if name == "float16" else 8
-    a, b = (np.float32(rng.integers(1 << (bits - 6), 1 << (bits - 5), shape)) / (1 << (bits - 6)) for shape in ((5, k), (k, 7)))
+    a, b = (np.float32(rng.integers(1 << (bits - 6), 1 << (bits - 5), shape)) / (1 << (bits - 6)) for shape in ((m, k), (k, n)))
     code = """
-operation, x, y, _ = tools.planned(device, 5, 7, k, name, name, "float32", False, False)
-out = tools.reads_back("float32", 35)
+operation, x, y, _ = tools.planned(device, m, n, k, name, name, "float32", False, by_columns)
+out = tools.reads_back("float32", m * n)
 x.data, y.data = tools.pack(a, name), tools.pack(b, name)
+await device.prepare(operation.shaders)
 await operation.start(x, y, read_into=out)[1]
-list(out)
+[operation.variant, operation.ranges.count, out.hex()]
 """
-    found = run(host, code, k=k, name=name, a=a.ravel().tolist(), b=b.ravel().tolist())
-    expected = replay(TILED.order, a, b, fused=True)
-    assert np.array_equal(np.frombuffer(bytes(found), np.float32).reshape(5, 7), expected)
+    stored = b.T if by_columns else b
+    variant, count, text = run(
+        host, code, m=m, n=n, k=k, by_columns=by_columns, name=name, a=a.ravel().tolist(), b=stored.ravel().tolist()
+    )
+    found = np.frombuffer(bytes.fromhex(text), np.float32).reshape(m, n)
+    (row,) = [each for each in VARIANTS if each.name == variant]
+    ranges = choose_ranges(Shape(m, n, k, b_transposed=by_columns), row)
+    assert ranges.count == count
+    assert np.array_equal(found, replay(row.order, a, b, fused=True, ranges=ranges))
+    halves = numpy_type(TYPE_OF[name])
+    left, right = a.astype(halves), np.ascontiguousarray(stored.astype(halves))
+    assert np.array_equal(found, product_on(native, left, right.T if by_columns else right))
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])

@@ -7,6 +7,7 @@ References are Python's own: float64 arithmetic on small integers, `struct` for 
 from __future__ import annotations
 
 import array
+import fractions
 import math
 import random
 import struct
@@ -16,10 +17,12 @@ from py_gemm.cpu.engines import browser
 from py_gemm.cpu.engines.host_memory import PinnedBuffer
 from py_gemm.cpu.families import ROWS
 from py_gemm.cpu.gemm import CpuGemm
-from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, ElementType
+from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8, ElementType
 from py_gemm.epilogue import Activation
 from py_gemm.errors import AliasError, DeviceMemoryError, UnsupportedError
+from py_gemm.int8_block import make_block
 from py_gemm.problem import Layout, Problem
+from py_gemm.requantize import Requantize
 
 CODES = {FLOAT32: "f", FLOAT64: "d"}
 SENTINEL = -77.0
@@ -35,7 +38,7 @@ def check() -> dict[str, Any]:
     assert not copying.zero_copy
     ran = []
     for each in (gemm, copying):
-        ran += [check_rows(each), check_halves(each), check_epilogue(each), check_batch_and_strides(each)]
+        ran += [check_rows(each) + check_integers(each), check_halves(each), check_epilogue(each), check_batch_and_strides(each)]
     check_errors(gemm)
     check_fallback()
     check_growth(gemm)
@@ -52,7 +55,7 @@ def check_rows(gemm: CpuGemm) -> list[str]:
     """Every row that can run here: exact on small integers, sentinels around D untouched. The names of those that ran."""
     ran = []
     chance = random.Random(1)
-    for row in ROWS:
+    for row in (row for row in ROWS if row.accumulator is not INT32):
         try:
             forced = CpuGemm(family=row.name, engine=gemm.engine)
         except UnsupportedError as error:
@@ -71,6 +74,38 @@ def check_rows(gemm: CpuGemm) -> list[str]:
                 line = list(d[2 + i * (n + 2) : 2 + i * (n + 2) + n])
                 assert line == [sum(a[i * k + s] * b[s * n + j] for s in range(k)) for j in range(n)], (row.name, m, n, k, i)
                 assert list(d[i * (n + 2) : i * (n + 2) + 2]) == [SENTINEL] * 2
+        ran.append(row.name)
+    return ran
+
+
+def check_integers(gemm: CpuGemm) -> list[str]:
+    """Every integer row: int8 with uint8, zero points, int32 and requantized; sentinels around D untouched."""
+    ran = []
+    chance = random.Random(2)
+    for row in (row for row in ROWS if row.accumulator is INT32):
+        forced = CpuGemm(family=row.name, engine=gemm.engine)
+        for m, n, k in ((1, 1, 1), (5, 9, 3), (4, 8, 260), (13, 17, 0)):
+            a = array.array("b", [chance.randint(-128, 127) for _ in range(m * k)])
+            b = array.array("B", [chance.randint(0, 255) for _ in range(k * n)])
+            zeros = [chance.randint(0, 255) for _ in range(n)]
+            sums = [[sum((a[i * k + s] + 7) * (b[s * n + j] - zeros[j]) for s in range(k)) for j in range(n)] for i in range(m)]
+            rules = Requantize([[2.0**-12 * (1 + i)] for i in range(m)], -3, [7 * j for j in range(n)])
+            quantized = [
+                [max(-128, min(127, round(fractions.Fraction((x + 7 * j) * (1 + i), 4096)) - 3)) for j, x in enumerate(line)]
+                for i, line in enumerate(sums)
+            ]
+            for rule, kind, code, expected in ((None, INT32, "i", sums), (rules, INT8, "b", quantized)):
+                d = array.array(code, [-77]) * (m * (n + 2) + 2)
+                words = make_block("smoke", INT8, UINT8, m, n, -7, zeros, rule)
+                problem = Problem(m, n, k, Layout(INT8, k, 1), Layout(UINT8, n, 1), Layout(kind, n + 2, 1))
+                call = forced.prepare_int8(problem, block_words=len(words.data) // 4, keep_rows=words.by_row)
+                assert call.variant == row.name
+                block = array.array("I", words.data)
+                with PinnedBuffer(a) as at_a, PinnedBuffer(b) as at_b, PinnedBuffer(block) as at_block, PinnedBuffer(d) as at_d:
+                    call(at_a.address, at_b.address, 0, at_d.address + 2 * d.itemsize, at_block.address)
+                for i in range(m):
+                    assert list(d[i * (n + 2) : i * (n + 2) + 2]) == [-77] * 2
+                    assert list(d[2 + i * (n + 2) : 2 + i * (n + 2) + n]) == expected[i], (row.name, m, n, k, i)
         ran.append(row.name)
     return ran
 

@@ -26,7 +26,7 @@ NUMPY_TYPES: dict[str, np.dtype[Any]] = {
 ELEMENT_TYPES: dict[np.dtype[Any], ElementType] = {
     NUMPY_TYPES[element.name]: element for element in (FLOAT32, FLOAT16, BFLOAT16, FLOAT64)
 }
-ROW_NAMES = [row.name for row in ROWS]
+ROW_NAMES = [row.name for row in ROWS if row.accumulator in (FLOAT32, FLOAT64)]
 FLOAT32_ROWS = [row.name for row in ROWS if row.accumulator is FLOAT32]
 FLOAT64_ROWS = [row.name for row in ROWS if row.accumulator is FLOAT64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from py_gemm.cpu.families import FEW_ROWS_LIMIT, ROWS, TOKENS, EngineTraits, SummationOrder, Work, choose_family
-from py_gemm.dtypes import FLOAT32, FLOAT64, ElementType
+from py_gemm.dtypes import FLOAT32, FLOAT64, INT32, ElementType
 from py_gemm.errors import UnsupportedError
 
 V8 = EngineTraits("browser", True)
@@ -25,6 +25,8 @@ PLAIN_WASMTIME = EngineTraits("wasmtime", False)
         (FLOAT64, OLD_BROWSER, "gemm_f64_4x4_simd128"),
         (FLOAT64, WASMTIME, "gemm_f64_4x4_relaxed"),
         (FLOAT64, PLAIN_WASMTIME, "gemm_f64_4x4_simd128"),
+        (INT32, V8, "gemm_i8_4x8_simd128"),
+        (INT32, PLAIN_WASMTIME, "gemm_i8_4x8_simd128"),
     ],
 )
 def test_first_row_that_runs_and_is_preferred(accumulator: ElementType, traits: EngineTraits, name: str) -> None:
@@ -103,7 +105,7 @@ def test_names_are_unique_and_say_what_they_are() -> None:
 
 
 def test_every_engine_has_a_row_for_every_accumulator() -> None:
-    for accumulator in (FLOAT32, FLOAT64):
+    for accumulator in (FLOAT32, FLOAT64, INT32):
         for host in ("browser", "wasmtime"):
             choose_family(accumulator, EngineTraits(host, False))
 

@@ -31,6 +31,7 @@ from py_gemm.gpu.planner import (
     require_one_grid,
 )
 from py_gemm.gpu.shaders import KERNELS
+from py_gemm.gpu.split import Ranges
 from py_gemm.gpu.variants import TILED
 from py_gemm.problem import Layout, Problem
 
@@ -39,15 +40,18 @@ GUARANTEED = Limits()
 FIELDS = (
     "m", "n", "k", "flags", "alpha", "beta", "activation", "bias_offset",
     "a_offset", "a_row", "a_column", "a_batch", "b_offset", "b_row", "b_column", "b_batch", "d_offset", "d_row", "d_batch",
+    "ranges", "range_terms", "d_range",
 )  # fmt: skip
 
 
 def gemm_parameters(step: Step) -> dict[str, Any]:
-    return dict(zip(FIELDS, struct.unpack("<4I2f2I11I", step.parameters), strict=True))
+    return dict(zip(FIELDS, struct.unpack("<4I2f2I14I", step.parameters), strict=True))
 
 
 def plan(problem: Problem, limits: Limits = GUARANTEED, **options: Any) -> Plan:
-    return plan_operation(problem, TILED, limits, **{"activation": Activation.NONE, "has_bias": False, **options})
+    return plan_operation(
+        problem, TILED, limits, **{"ranges": Ranges(1, problem.k), "activation": Activation.NONE, "has_bias": False, **options}
+    )
 
 
 def dense(m: int, n: int, k: int, batch: tuple[int, ...] = (), **options: Any) -> Problem:

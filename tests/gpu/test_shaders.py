@@ -11,9 +11,13 @@ import pytest
 from py_gemm.assets import read_asset
 from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from py_gemm.gpu.shaders import KERNELS, READABLE, ShaderKey, assemble
+from py_gemm.gpu.variants import TILED, VARIANTS
 
 KEYS = [
     *(ShaderKey("gemm_tiled", pair) for pair in product(READABLE, READABLE)),
+    *(ShaderKey(row.kernel, pair) for row in VARIANTS if row is not TILED for pair in product(READABLE, READABLE)),
+    ShaderKey("gemm_splitk_sum", ()),
+    ShaderKey("elementwise", ()),
     *(ShaderKey("convert", (each,)) for each in READABLE),
     *(ShaderKey("narrow", (each,)) for each in (FLOAT16, BFLOAT16)),
 ]
@@ -28,7 +32,9 @@ def test_the_text_needs_nothing_that_webgpu_does_not_guarantee(key: ShaderKey) -
     assert code.count("@compute") == 1
     bindings = re.findall(r"@group\(0\) @binding\((\d)\)", code)
     assert [int(each) for each in bindings] == list(range(len(key.bindings)))
-    floats = sum(int(each) for each in re.findall(r"var<workgroup> \w+: array<f32, (\d+)>", code))
+    floats = sum(
+        int(count) * (4 if vector else 1) for vector, count in re.findall(r"var<workgroup> \w+: array<(vec4<)?f32>?, (\d+)>", code)
+    )
     assert floats * 4 <= 16_384
 
 

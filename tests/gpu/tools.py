@@ -60,8 +60,10 @@ def product(
     activation: Activation = Activation.NONE,
     result: ElementType = FLOAT32,
     place: Any = lambda given: given,
+    **options: Any,
 ) -> Any:
-    """The operation on NumPy views, as an array; `place` may put operands on the device first."""
+    """The operation on NumPy views, as an array; `place` may put operands on the device first; `options` go
+    to the operation."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     first, second = place(operand(a, batch)), place(operand(b, batch))
@@ -70,7 +72,7 @@ def product(
     beta = (1.0 if c is not None else 0.0) if beta is None else beta
     layout_c = None if third is None else third.layout
     problem = Problem(m, n, k, first.layout, second.layout, dense_layout(m, n, batch, result), layout_c, batch, alpha, beta)
-    operation = GemmOperation(device, problem, activation, bias is not None)
+    operation = GemmOperation(device, problem, activation, bias is not None, **options)
     out = np.empty((*batch, m, n), numpy_type(result))
     _, pending = operation.start(first, second, third, fourth, read_into=as_bytes(out))
     pending.wait()

@@ -107,8 +107,7 @@ class _CopyingCall:
         a = _transfer(plan, plan.a, (plan.m, plan.k), True) if plan.k else None
         b = _transfer(plan, plan.b, (plan.k, plan.n), True) if plan.k else None
         c = _transfer(plan, plan.c, (plan.m, plan.n), True) if plan.c else None
-        strides = (plan.bias_row, plan.bias_column)
-        bias = plan_transfer(BIAS_TYPE.size, (plan.m, plan.n), strides, may_copy_gaps=True) if plan.has_bias else None
+        bias = plan_transfer(BIAS_TYPE.size, *plan.bias_places, may_copy_gaps=True) if plan.has_bias else None
         d = _transfer(plan, plan.d, (plan.m, plan.n), False)
         inside = replace(
             plan,

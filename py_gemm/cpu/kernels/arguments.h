@@ -4,7 +4,8 @@
 //
 // Strides are bytes, modulo 2^32: an address is a sum of wrapped 32-bit terms, so negative and zero strides need no case
 // of their own. `c` is read only where reads_c is set, `bias` where has_bias is set; a and b only where k is not zero
-// (the caller writes k = 0 where alpha is zero).
+// (the caller writes k = 0 where alpha is zero). The integer family has no C, alpha, beta or activation; its `bias` is the block
+// of block_i8.h.
 #ifndef PY_GEMM_ARGUMENTS_H
 #define PY_GEMM_ARGUMENTS_H
 
@@ -13,7 +14,7 @@
 typedef uint32_t address;
 
 // py_gemm/dtypes.py: ElementType.code
-enum { FLOAT32 = 0, FLOAT16 = 1, BFLOAT16 = 2, FLOAT64 = 3 };
+enum { FLOAT32 = 0, FLOAT16 = 1, BFLOAT16 = 2, FLOAT64 = 3, INT8 = 4, UINT8 = 5, INT32 = 6 };
 // py_gemm/epilogue.py: Activation
 enum { NONE = 0, RELU = 1, GELU_ERF = 2, GELU_TANH = 3 };
 

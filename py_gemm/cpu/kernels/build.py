@@ -18,6 +18,8 @@ from .wasm_module import FUNCTION, GLOBAL, MEMORY, read_module
 HERE = Path(__file__).parent
 ZIGLANG_VERSION = "0.17.1"
 SOURCES = ("gemm_f32.c", "gemm_f64.c")
+# Families whose kernels are in the module of one token only.
+TOKEN_SOURCES = {"simd128": ("gemm_i8.c",)}
 FEATURES = {"relaxed": "generic+simd128+bulk_memory+relaxed_simd", "simd128": "generic+simd128+bulk_memory"}
 
 # Loop strength reduction hides that offsets do not wrap, which costs an addition for each load of the inner loop; the scheduler
@@ -39,7 +41,7 @@ def build(token: str) -> bytes:
     target = ("-target", "wasm32-freestanding", f"-mcpu={FEATURES[token]}")
     with tempfile.TemporaryDirectory() as folder:
         objects = []
-        for source in SOURCES:
+        for source in (*SOURCES, *TOKEN_SOURCES.get(token, ())):
             made = Path(folder, source).with_suffix(".o")
             _compiler(*target, *COMPILE_FLAGS, "-c", source, "-o", str(made))
             check_object(source, made.read_bytes())

@@ -10,6 +10,14 @@
 //
 // The order in which an element's products are added depends on k alone, never on m, n or the batch.
 // The functions take the shape of the tile as constants. No stack, no data: everything else lives in the scratch memory.
+// A family that works on packed panels (PACKED_A, PACKED_B), or whose finish depends on the place of a tile (FINISH_TILE), defines
+// these three; the others leave them out.
+
+#ifndef FINISH_TILE
+#define PACKED_A(arguments, scratch, row, rows, depth)
+#define PACKED_B(arguments, scratch, column, columns, depth)
+#define FINISH_TILE(row, column, ...) finish_tile(__VA_ARGS__)
+#endif
 
 typedef void MicroKernel(uint32_t depth, address a, address b, address start, address tile);
 typedef void Packer(uint32_t type, address source, uint32_t lane_stride, uint32_t depth_stride, uint32_t lanes, uint32_t depth,
@@ -54,7 +62,7 @@ INLINE void multiply_block(const uint32_t rows_of_tile, const uint32_t columns_o
       }
       if (last_chain) {
         const uint32_t i = row_base + row, j = column_base + column;
-        finish_tile(columns_of_tile, arguments, scratch, operands.c + i * arguments->row_c + j * arguments->column_c,
+        FINISH_TILE(i, j, columns_of_tile, arguments, scratch, operands.c + i * arguments->row_c + j * arguments->column_c,
                     operands.d + i * arguments->row_d + j * arguments->column_d, bias, smaller(rows - row, rows_of_tile), wide, 1);
         bias += rows_of_tile * arguments->bias_row;
       }
@@ -77,10 +85,12 @@ INLINE void multiply(const uint32_t rows_of_tile, const uint32_t columns_of_tile
         const uint32_t depth = smaller(k - step, arguments->chain);
         pack_b(arguments->type_b, operands.b + step * arguments->depth_b + column * arguments->column_b, arguments->column_b,
                arguments->depth_b, columns, depth, scratch + arguments->panel_b);
+        PACKED_B(arguments, scratch, column, columns, depth)
         for (uint32_t row = top; row < bottom; row += arguments->block_rows) {
           const uint32_t rows = smaller(bottom - row, arguments->block_rows);
           pack_a(arguments->type_a, operands.a + row * arguments->row_a + step * arguments->depth_a, arguments->row_a,
                  arguments->depth_a, rows, depth, scratch + arguments->panel_a);
+          PACKED_A(arguments, scratch, row, rows, depth)
           const address totals = scratch + arguments->totals + (row - top) * columns_in_tiles * REAL_BYTES;
           multiply_block(rows_of_tile, columns_of_tile, micro_kernel, arguments, operands, scratch, row, rows, column, columns,
                          totals, depth, step == 0, step + depth >= k);
@@ -98,7 +108,7 @@ INLINE void without_product(const uint32_t rows_of_tile, const uint32_t columns_
     address bias = arguments->bias + column * arguments->bias_column;
     if (arguments->has_bias) load_bias(arguments, scratch, bias, wide);
     for (uint32_t row = 0; row < arguments->m; row += rows_of_tile) {
-      finish_tile(columns_of_tile, arguments, scratch, operands.c + row * arguments->row_c + column * arguments->column_c,
+      FINISH_TILE(row, column, columns_of_tile, arguments, scratch, operands.c + row * arguments->row_c + column * arguments->column_c,
                   operands.d + row * arguments->row_d + column * arguments->column_d, bias,
                   smaller(arguments->m - row, rows_of_tile), wide, 0);
       bias += rows_of_tile * arguments->bias_row;

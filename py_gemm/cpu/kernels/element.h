@@ -16,7 +16,16 @@
 INLINE const void *at(address where) { return (const void *)(uintptr_t)where; }
 INLINE void *to(address where) { return (void *)(uintptr_t)where; }
 
-INLINE uint32_t element_size(const uint32_t type) { return type == FLOAT64 ? 8 : type == FLOAT32 ? 4 : 2; }
+INLINE uint32_t element_size(const uint32_t type) {
+  switch (type) {
+  case FLOAT64: return 8;
+  case FLOAT16:
+  case BFLOAT16: return 2;
+  case INT8:
+  case UINT8: return 1;
+  default: return 4;
+  }
+}
 
 // Four float16 in the low halves of four words -> four float32. The exponent is rebased by one multiplication with 2^112,
 // which is exact and turns float16 subnormals into normal float32.

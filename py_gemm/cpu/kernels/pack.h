@@ -108,6 +108,15 @@ INLINE void pack_type(const uint32_t width, const uint32_t type, const Slab *sla
   }
 }
 
+#if PACKS_INTEGERS
+INLINE void pack(const uint32_t width, uint32_t type, const Slab *slab, address panel) {
+  if (type == UINT8) {
+    pack_type(width, UINT8, slab, panel);
+  } else {
+    pack_type(width, INT8, slab, panel);
+  }
+}
+#else
 INLINE void pack(const uint32_t width, uint32_t type, const Slab *slab, address panel) {
   switch (type) {
   case FLOAT16: pack_type(width, FLOAT16, slab, panel); return;
@@ -118,3 +127,4 @@ INLINE void pack(const uint32_t width, uint32_t type, const Slab *slab, address 
   default: pack_type(width, FLOAT32, slab, panel);
   }
 }
+#endif

@@ -44,7 +44,7 @@ static __attribute__((noinline)) void finish_rows(const Arguments *arguments, ad
 INLINE void multiply_rows(Packer *pack_a, const Arguments *arguments, Operands operands, address scratch) {
   const uint32_t m = arguments->m, n = arguments->n, k = arguments->k;
   const uint32_t column_stride = arguments->column_b, depth_stride = arguments->depth_b, type = arguments->type_b;
-  const uint32_t size = element_size(type);
+  const uint32_t size = type == FLOAT64 ? 8 : type == FLOAT32 ? 4 : 2; // element_size() of a variable would be a table in memory
   const address panel = scratch + arguments->panel_a, totals = scratch + arguments->totals;
   for (uint32_t column = 0; column < n; column += arguments->block_columns) {
     const uint32_t columns = smaller(n - column, arguments->block_columns);
@@ -70,7 +70,7 @@ INLINE void multiply_rows(Packer *pack_a, const Arguments *arguments, Operands o
       finish_rows(arguments, scratch, operands.c + row * arguments->row_c + column * arguments->column_c,
                   operands.d + row * arguments->row_d + column * arguments->column_d,
                   arguments->bias + row * arguments->bias_row + column * arguments->bias_column, totals, row_bytes, valid, columns,
-                  is_across && SPLITS(type));
+                  is_across && size == 2 && SPLITS(FLOAT16));
     }
   }
 }

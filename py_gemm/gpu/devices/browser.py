@@ -136,9 +136,10 @@ class BrowserDevice(Device):
     def execute(self, job: Job) -> Pending:
         uploads = ",".join([f"[{buffer.number},0]" for buffer, _ in job.uploads])
         reads = ",".join([f"[{buffer.number},{offset},{nbytes}]" for buffer, offset, nbytes, _ in job.reads])
-        text = f'{{"u":[{uploads}],"d":[{self._spell(job.dispatches)}],"r":[{reads}]}}'
+        timed = ',"t":1' if job.timed else ""
+        text = f'{{"u":[{uploads}],"d":[{self._spell(job.dispatches)}],"r":[{reads}]{timed}}}'
         promise = self._call(self._js_execute, text, *_proxies([data for _, data in job.uploads] + [read[3] for read in job.reads]))
-        return _Waiting(self, promise) if job.reads else _Waiting(self, None)
+        return _Waiting(self, promise)
 
     def _spell(self, dispatches: Iterable[Dispatch]) -> str:
         return ",".join(

@@ -70,6 +70,22 @@ def _import_wgpu() -> Any:
     return wgpu
 
 
+# What naga knows and wgpu does not list (wgpu 0.32 reports no language feature at all).
+_PROBED_FEATURES = ("packed_4x8_integer_dot_product",)
+
+
+def _accepted_features(wgpu: Any, raw: Any) -> frozenset[str]:
+    """Which of the WGSL language features that matter the device's compiler accepts, found out by asking it, never by a version."""
+    accepted = set()
+    for name in _PROBED_FEATURES:
+        try:
+            raw.create_shader_module(code=f"requires {name};\n@compute @workgroup_size(1) fn main() {{}}")
+        except wgpu.GPUError:
+            continue
+        accepted.add(name)
+    return frozenset(accepted)
+
+
 class WgpuDevice(Device):
     """A wgpu.GPUDevice, from `request_native_device` or the caller's own. kind is "wgpu" whatever its back end."""
 
@@ -91,7 +107,7 @@ class WgpuDevice(Device):
             is_software=info["adapter_type"] == "CPU" or looks_like_software(self.info.values()),
             limits=Limits.of(self.limits),
             features=frozenset(raw.features),
-            language_features=frozenset(self._wgpu.gpu.wgsl_language_features),
+            language_features=frozenset(self._wgpu.gpu.wgsl_language_features) | _accepted_features(self._wgpu, raw),
         )
         self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._next_number = 0
@@ -143,12 +159,12 @@ class WgpuDevice(Device):
                 self._write(buffer.handle, 0, as_bytes(data))
             if not job.dispatches and not job.reads:
                 return _Submitted(self)
-            clock = self._clock if job.reads and job.dispatches else None
+            clock = self._clock if job.dispatches and (job.reads or job.timed) else None
             encoder = self._raw.create_command_encoder()
             if job.dispatches:
                 self._recorder.record(encoder, job.dispatches, clock and clock.writes)
             pending: Pending
-            if job.reads:
+            if job.reads or clock is not None:
                 places, total = _places(job, clock is not None)
                 staging = self._take_staging(total)
                 for (buffer, offset, nbytes, _), place in zip(job.reads, places, strict=True):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from ..dtypes import FLOAT32, FLOAT64, INT32, ElementType
 from ..errors import UnsupportedError
+from .packing import Packing
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +176,12 @@ def choose_family(
     family: str | None = None,
     token: str | None = None,
     deterministic: bool = False,
+    packed: tuple[Packing, ...] = (),
 ) -> Row:
     """The first row that sums in `accumulator`, can run on the engine, is preferred there and suits the product.
 
     family, token: force names (see `check_names`); what is forced and cannot run is an UnsupportedError, never a fallback.
+    packed: what is prepacked already; a row that cannot read it is out of the question, and where none is left, UnsupportedError.
     deterministic: only rows whose bits are the same on every machine; forcing another token with it is an UnsupportedError.
     """
     check_names(family, token)
@@ -191,6 +194,13 @@ def choose_family(
     fitting = [row for row in named if row.accumulator is accumulator]
     if not fitting:
         raise UnsupportedError(f"{_list(named)} cannot be used: the product sums in {accumulator.name}")
+    for packing in packed:
+        served = [row for row in fitting if packing.serves(row)]
+        if not served:
+            raise UnsupportedError(
+                f"{packing.side} is prepacked for {packing}, which {_list(fitting)} cannot read; pack it again for this product"
+            )
+        fitting = served
     runnable = [row for row in fitting if all(condition.holds(traits) for condition in row.requires)]
     if not runnable:
         lacking = dict.fromkeys(condition.text for row in fitting for condition in row.requires if not condition.holds(traits))

@@ -11,15 +11,16 @@ from math import gcd
 from typing import Any
 
 from ..configuration import knob
-from ..dtypes import FLOAT32, INT32
+from ..dtypes import FLOAT32, INT32, ElementType
 from ..epilogue import Activation
 from ..errors import AliasError, ShapeError, UnsupportedError
 from ..problem import Layout, Problem, require_apart, require_in_buffer
 from .blocking import block
 from .engines import Bound, Engine, default_engine
 from .engines.host_memory import PinnedBuffer
-from .families import EngineTraits, SummationOrder, check_names, choose_family, require_available
-from .plan import make_plan
+from .families import ROWS, EngineTraits, SummationOrder, check_names, choose_family, require_available
+from .packing import Packing
+from .plan import make_packing_plan, make_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +100,56 @@ class CpuGemm:
         return dict(self.engine.info)
 
     def prepare(
-        self, problem: Problem, *, activation: Activation = Activation.NONE, has_bias: bool = False, deterministic: bool = False
+        self,
+        problem: Problem,
+        *,
+        activation: Activation = Activation.NONE,
+        has_bias: bool = False,
+        deterministic: bool = False,
+        packed_a: Packing | None = None,
+        packed_b: Packing | None = None,
     ) -> CpuCall:
         """Decide everything about a product. Offsets of the layouts play no part; the addresses of the call include them.
 
-        deterministic: the kernel whose sums are the same on every machine. ShapeError for sizes or strides that 32-bit addresses
-        cannot express, AliasError for a D that names an element twice, UnsupportedError for a forced row that cannot run.
+        deterministic: the kernel whose sums are the same on every machine. packed_a, packed_b: how an operand was packed by
+        `prepare_packing`; its layout then has the batch strides of the packed operands.
+        ShapeError for sizes or strides that 32-bit addresses cannot express, AliasError for a D that names an element twice,
+        UnsupportedError for a forced row that cannot run, or that cannot read what is packed.
         """
         _check_sizes(problem)
         require_apart("CpuGemm", problem)
-        forced: dict[str, Any] = {"family": self._family, "token": self._token_in_force(), "deterministic": deterministic}
+        forced: dict[str, Any] = {
+            "family": self._family,
+            "token": self._token_in_force(),
+            "deterministic": deterministic,
+            "packed": tuple(each for each in (packed_a, packed_b) if each is not None),
+        }
         if problem.is_empty:
             row = choose_family(problem.accumulator, self.engine.traits, **forced)
             return CpuCall(row.name, row.order, None, False)
-        plan = make_plan(problem, activation, has_bias)
+        plan = make_plan(problem, activation, has_bias, packed_a=packed_a, packed_b=packed_b)
         row = choose_family(problem.accumulator, self.engine.traits, plan.work, **forced)
         blocking = block(row, plan.m, plan.n, plan.k, b_by_columns=plan.b.column != plan.b.type.size)
         bound = self.engine.bind(row, plan, blocking)
         return CpuCall(row.name, row.order, bound, plan.swapped)
+
+    def packing(self, side: str, accumulator: ElementType) -> Packing:
+        """How an operand of that side ("a" or "b") is packed for large products that sum in `accumulator`."""
+        row = choose_family(accumulator, self.engine.traits, family=self._family, token=self._token_in_force())
+        if row.suits:
+            raise UnsupportedError(f"{row.name} is forced, whose kernel reads operands where they lie")
+        return Packing.of(side, row)
+
+    def prepare_packing(self, packing: Packing, layout: Layout, lanes: int, k: int, batch: tuple[int, ...]) -> CpuCall:
+        """Decide everything about packing a batch of operands, none of them empty: A of lanes x k, or B of k x lanes.
+
+        The call takes the operand's address as `a` or as `b`, whichever it is, and writes padded(lanes) * k elements of
+        `packing.element` for each of the batch to `d`, dense.
+        """
+        row = next(row for row in ROWS if packing.serves(row) and all(each.holds(self.engine.traits) for each in row.requires))
+        plan = make_packing_plan(packing, layout, lanes, k, batch)
+        bound = self.engine.bind(row, plan, block(row, plan.m, plan.n, plan.k))
+        return CpuCall(row.name, row.order, bound, False)
 
     def prepare_int8(self, problem: Problem, *, block_words: int, keep_rows: bool) -> CpuCall:
         """Decide everything about an integer product: int8 and uint8 operands, a D of int32, int8 or uint8, no C.

@@ -38,6 +38,7 @@ def check() -> dict[str, Any]:
     assert not copying.zero_copy
     ran = []
     for each in (gemm, copying):
+        check_packing(each)
         ran += [check_rows(each) + check_integers(each), check_halves(each), check_epilogue(each), check_batch_and_strides(each)]
     check_errors(gemm)
     check_fallback()
@@ -108,6 +109,27 @@ def check_integers(gemm: CpuGemm) -> list[str]:
                     assert list(d[2 + i * (n + 2) : 2 + i * (n + 2) + n]) == expected[i], (row.name, m, n, k, i)
         ran.append(row.name)
     return ran
+
+
+def check_packing(gemm: CpuGemm) -> None:
+    """Both operands prepacked: the bits of the plain product."""
+    m, n, k = 13, 17, 300
+    chance = random.Random(3)
+    a = array.array("f", [chance.gauss(0, 1) for _ in range(m * k)])
+    b = array.array("f", [chance.gauss(0, 1) for _ in range(k * n)])
+    layout_a, layout_b, layout_d = Layout(FLOAT32, k, 1), Layout(FLOAT32, n, 1), Layout(FLOAT32, n, 1)
+    problem = Problem(m, n, k, layout_a, layout_b, layout_d)
+    plain, found = array.array("f", bytes(4 * m * n)), array.array("f", bytes(4 * m * n))
+    gemm.run(problem, a, b, None, plain)
+    forms = gemm.packing("a", FLOAT32), gemm.packing("b", FLOAT32)
+    panels = [array.array("f", bytes(4 * k * form.padded(lanes))) for form, lanes in zip(forms, (m, n), strict=True)]
+    product = gemm.prepare(problem, packed_a=forms[0], packed_b=forms[1])
+    with PinnedBuffer(a) as x, PinnedBuffer(b) as y, PinnedBuffer(panels[0]) as p, PinnedBuffer(panels[1]) as q:
+        gemm.prepare_packing(forms[0], layout_a, m, k, ())(x.address, 0, 0, p.address, 0)
+        gemm.prepare_packing(forms[1], layout_b, n, k, ())(0, y.address, 0, q.address, 0)
+        with PinnedBuffer(found, writable=True) as d:
+            product(p.address, q.address, 0, d.address, 0)
+    assert found == plain
 
 
 def check_halves(gemm: CpuGemm) -> str:

@@ -106,7 +106,7 @@ def test_argument_block_agrees_with_the_header() -> None:
     assert np.frombuffer(packed, "<f8", 1, int(at_alpha))[0] == 2.5
     assert argument_bytes(plan) == len(packed) == int(at_batch)
     words = np.frombuffer(packed, "<u4")
-    assert list(words[ADDRESSES.size // 4 :][:4]) == [2, 3, 4, 5]
+    assert list(words[ADDRESSES.size // 4 :][:4]) == [3, 3, 4, 5]
     assert words[20 + 3] == 2**32 - 8, "strides are bytes modulo 2^32"
     assert f"SCRATCH_FIXED = {FIXED_BYTES}" in header
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .report.info import info
     from .report.runs import RunReport, last_run
     from .requantize import Requantize
+    from .tuning import tune, tune_async
 
 __all__ = [
     "AliasError",
@@ -73,6 +74,8 @@ __all__ = [
     "prepack_async",
     "request_device",
     "request_device_async",
+    "tune",
+    "tune_async",
 ]
 
 _HOMES = {
@@ -89,6 +92,7 @@ _HOMES = {
     ".prepacked": ("Prepacked", "prepack", "prepack_async"),
     ".report.info": ("info",),
     ".report.runs": ("RunReport", "last_run"),
+    ".tuning": ("tune", "tune_async"),
     ".requantize": ("Requantize",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -293,9 +293,6 @@ class DeviceArray:
             raise SyncUnavailableError(
                 "DeviceArray.numpy: this entry into Python cannot wait for the GPU; write instead:  x = await x.numpy_async()"
             )
-        if self._pending is not None:
-            self._pending.wait()
-            self._pending = None
         array, reading = self._start_reading()
         if reading is not None:
             reading.wait()
@@ -305,9 +302,6 @@ class DeviceArray:
         """A copy on the host."""
         if self._array is not None:
             return self._array.copy()
-        if self._pending is not None:
-            await self._pending
-            self._pending = None
         array, reading = self._start_reading()
         if reading is not None:
             await reading
@@ -355,9 +349,13 @@ class DeviceArray:
         return self._buffer
 
     def _start_reading(self) -> tuple[Array, Pending | None]:
-        """The array that will hold the values, and what to wait for (None where there are none)."""
+        """The array that will hold the values, and what to wait for (None where there are none).
+
+        The read-back runs behind the operation that makes the array and reports its faults too: nothing else is waited for.
+        """
         from .gpu.device import Job
 
+        self._pending = None
         array = np.empty(self.shape, self.dtype)
         buffer = self._live()
         if array.size == 0:

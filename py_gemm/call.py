@@ -67,10 +67,10 @@ def _dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 class PreparedCall:
     """What is decided about a call before any device is looked at. Element counts throughout.
 
-    can_be_cut: the operation takes long products piece by piece, and operands past the binding limit panel by panel.
+    panels: what runs the call where an operand passes the binding limit.
     """
 
-    can_be_cut: ClassVar[bool] = True
+    panels: ClassVar[type[PanelledProduct]] = PanelledProduct
 
     operation: str
     m: int
@@ -264,7 +264,7 @@ class PreparedCall:
         a, b, c = (self._gpu_operand(each, problem_layout) for each, problem_layout in host)
         bias = self._gpu_bias(request)
         if self.returns_device_array(request):
-            buffer, pending = operation.start(a, b, c, bias, **self._pacing(paced, progress))
+            buffer, pending = operation.start(a, b, c, bias, paced=paced, progress=progress)
             unfinished = isinstance(pending, Paced)
 
             def keep() -> Any:
@@ -280,12 +280,8 @@ class PreparedCall:
         dtype = self._device_dtype()
         direct = out is not None and out.dtype == dtype and out.flags.c_contiguous and out.flags.aligned
         landing = out if direct else np.empty(self.result_shape, dtype)
-        _, pending = operation.start(a, b, c, bias, read_into=arrays.as_bytes(landing), **self._pacing(True, progress))
+        _, pending = operation.start(a, b, c, bias, read_into=arrays.as_bytes(landing), paced=True, progress=progress)
         return pending, lambda: self._finish(device, request, operation.variant, landing, started, pending.gpu_seconds)
-
-    def _pacing(self, paced: bool, progress: Progress | None) -> dict[str, Any]:
-        """What `start` of this call's operation takes for long products."""
-        return {"paced": paced, "progress": progress} if self.can_be_cut else {}
 
     def _device_dtype(self) -> Any:
         return arrays.numpy_dtype(FLOAT32 if self.result_type is FLOAT64 else self.result_type, bits=self.result_bits)
@@ -335,7 +331,7 @@ class PreparedCall:
                 _dense_strides(self.result_shape), (shape_a, shape_b, shape_c),
                 FLOAT32 if self.type_c is FLOAT64 else self.type_c, device_type,
             )  # fmt: skip
-            if self.can_be_cut and self._passes_binding(device, problem) and not self._touches_device(request):
+            if self._passes_binding(device, problem) and not self._touches_device(request):
                 return self._panelled(request, c, Shape.of(problem, batch_invariant=self.batch_invariant)), []
             self._gpu.clear()
             found = self._gpu[device] = (self._operation(device, problem), problem)
@@ -370,12 +366,12 @@ class PreparedCall:
             c = c[..., None, :] if self.drops_a else c
         type_c = FLOAT32 if self.type_c in (FLOAT64, None) else self.type_c
         assert type_c is not None
-        return PanelledProduct(
+        return self.panels(
             self.operation,
             matrix(request.a, left=True, transpose=self.transpose_a),
             matrix(request.b, left=False, transpose=self.transpose_b),
             c,
-            _float32_bias(request.bias),
+            self._bias(request),
             (self.type_a, self.type_b, type_c),
             FLOAT32 if self.result_type is FLOAT64 else self.result_type,
             self.batch,

@@ -93,19 +93,23 @@ class PanelledProduct:
             dense_layout(rows[1], columns[1], batch, self.result_type), None if c is None else c.layout,
             batch, self.alpha, self.beta,
         )  # fmt: skip
-        made = GemmOperation(device, problem, self.activation, self.bias is not None, self.mode, whole=self.whole)
-        return made, operands
+        return self._make(device, problem, panel), operands
+
+    def _make(self, device: Device, problem: Problem, _panel: Panel) -> GemmOperation:
+        return GemmOperation(device, problem, self.activation, self.bias is not None, self.mode, whole=self.whole)
+
+    def _bias_of(self, panel: Panel) -> HostOperand | None:
+        if self.bias is None:
+            return None
+        start, size = panel[-1]
+        return HostOperand(arrays.as_bytes(self.bias[start : start + size]), Layout(FLOAT32, 0, 1))
 
     def _start_panel(self, device: Device, panel: Panel, result: Array) -> Pending:
         operation, (a, b, c) = self._operation(device, panel)
         assert a is not None
         assert b is not None
         landing = np.empty(tuple(size for _, size in panel), result.dtype)
-        bias = None
-        if self.bias is not None:
-            start, size = panel[-1]
-            bias = HostOperand(arrays.as_bytes(self.bias[start : start + size]), Layout(FLOAT32, 0, 1))
-        _, pending = operation.start(a, b, c, bias, read_into=arrays.as_bytes(landing), paced=True)
+        _, pending = operation.start(a, b, c, self._bias_of(panel), read_into=arrays.as_bytes(landing), paced=True)
         return _Landing(pending, partial(_land, result, panel, landing))
 
     def _has(self, array: Array) -> tuple[bool, ...]:

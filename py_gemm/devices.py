@@ -135,9 +135,11 @@ async def _ask(kind: str) -> Any:
         if kind == "webgpu":
             from .gpu.devices.browser import request_browser_device
             from .gpu.probe import probe_async
+            from .gpu.tuned import adapter_key, preferred_row
 
             device: Any = await request_browser_device()
             await probe_async(device)
+            device.prefer(preferred_row(device.capabilities, await device.recall(adapter_key(device.capabilities))))
         else:
             device = _ask_native(kind)
     except UnsupportedError as error:
@@ -153,9 +155,11 @@ def _ask_native(kind: str) -> Any:
         raise UnsupportedError(f"request_device: {kind!r} is for Python outside the browser; in a page the GPU is 'webgpu'")
     from .gpu.devices.wgpu_native import request_native_device
     from .gpu.probe import probe
+    from .gpu.tuned import preferred_row, recall
 
     device = request_native_device(kind)
     probe(device)
+    device.prefer(preferred_row(device.capabilities, recall(device.capabilities)))
     return device
 
 

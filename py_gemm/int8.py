@@ -12,15 +12,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .api import run_prepared, run_prepared_async
-from .arrays import Array
+from .arrays import Array, as_bytes
 from .call import PreparedCall, matrix_shape
 from .cpu.gemm import CpuCall
-from .dtypes import BYTE_TYPES, ElementType
+from .cut import PanelledProduct
+from .dtypes import BYTE_TYPES, INT32, ElementType
 from .epilogue import Activation
+from .gpu.device import Device
+from .gpu.int8_operation import Int8Operation
+from .gpu.operation import HostOperand
+from .gpu.pacing import Progress
+from .gpu.panels import Panel
 from .int8_block import Block, make_block
 from .prepacked import check_prepacked, stays_on_device
 from .prepare import check_out, remembered
-from .problem import Problem, matmul_shapes
+from .problem import Layout, Problem, matmul_shapes
 from .requantize import Requantize
 from .request import Request, check_memory, named_device
 
@@ -59,16 +65,29 @@ async def int8_gemm_async(
     requantize: Requantize | None = None,
     out: Any = None,
     device: Any = None,
+    progress: Progress | None = None,
 ) -> Any:
-    """`int8_gemm`, awaitable: for entries into Python that cannot wait for a GPU."""
-    return await run_prepared_async(*_decide(a, b, zero_point_a, zero_point_b, requantize, out, device))
+    """`int8_gemm`, awaitable, with `progress` and cancelling as in `matmul_async`."""
+    return await run_prepared_async(*_decide(a, b, zero_point_a, zero_point_b, requantize, out, device), progress)
+
+
+@dataclass(slots=True)
+class PanelledInt8(PanelledProduct):
+    """A call whose operands pass the binding limit of a GPU. Every panel gets the whole block, and where it begins in it."""
+
+    def _make(self, device: Device, problem: Problem, panel: Panel) -> Int8Operation:
+        return Int8Operation(device, problem, origin=(panel[-2][0], panel[-1][0]))
+
+    def _bias_of(self, panel: Panel) -> HostOperand:  # noqa: ARG002  # the block is one for all
+        assert self.bias is not None
+        return _block_operand(self.bias)
 
 
 @dataclass(slots=True)
 class PreparedInt8(PreparedCall):
     """A call of `int8_gemm` that is decided. The request's bias is the block of int8_block.py."""
 
-    can_be_cut: ClassVar[bool] = False
+    panels: ClassVar[type[PanelledProduct]] = PanelledInt8
 
     keep_rows: bool = False
     block_words: int = 0
@@ -81,10 +100,15 @@ class PreparedInt8(PreparedCall):
         block: Array = request.bias
         return block
 
-    def _operation(self, device: Any, problem: Problem) -> Any:
-        from .gpu.int8_operation import Int8Operation
+    def _gpu_bias(self, request: Request) -> HostOperand:
+        return _block_operand(request.bias)
 
+    def _operation(self, device: Any, problem: Problem) -> Int8Operation:
         return Int8Operation(device, problem)
+
+
+def _block_operand(block: Array) -> HostOperand:
+    return HostOperand(as_bytes(block), Layout(INT32, 0, 1))
 
 
 def _decide(
@@ -94,12 +118,33 @@ def _decide(
     type_a, type_b = _type_of("a", request.a), _type_of("b", request.b)
     m = matrix_shape(request.a.shape, left=True, transpose=False)[-2]
     n = matrix_shape(request.b.shape, left=False, transpose=False)[-1]
-    block = make_block(_OPERATION, type_a, type_b, m, n, zero_point_a, zero_point_b, requantize)
+    block = _block(type_a, type_b, m, n, zero_point_a, zero_point_b, requantize)
     request.bias = np.frombuffer(block.data, np.uint32)
     prepared = remembered((*request.key(), block.form), lambda: _prepare(request, type_a, type_b, block))
     if out is not None:
         check_memory(request)
     return prepared, named_device(request, device), request
+
+
+_blocks: dict[tuple[Any, ...], Block] = {}
+_BLOCKS_LIMIT = 256  # blocks that are remembered; the oldest goes first
+
+
+def _block(
+    type_a: ElementType, type_b: ElementType, m: int, n: int, zero_point_a: Any, zero_point_b: Any, requantize: Requantize | None
+) -> Block:
+    """The block, remembered where both zero points are plain integers."""
+    plain = type(zero_point_a) is int and type(zero_point_b) is int and isinstance(requantize, Requantize | None)
+    if not plain:
+        return make_block(_OPERATION, type_a, type_b, m, n, zero_point_a, zero_point_b, requantize)
+    key = (type_a.code, type_b.code, m, n, zero_point_a, zero_point_b, requantize)
+    found = _blocks.get(key)
+    if found is None:
+        found = make_block(_OPERATION, type_a, type_b, m, n, zero_point_a, zero_point_b, requantize)
+        if len(_blocks) >= _BLOCKS_LIMIT:
+            del _blocks[next(iter(_blocks))]
+        _blocks[key] = found
+    return found
 
 
 def _prepare(request: Request, type_a: ElementType, type_b: ElementType, block: Block) -> PreparedInt8:

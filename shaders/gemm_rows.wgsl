@@ -1,15 +1,16 @@
 // The product of at most four rows of A: B is streamed once. Any types, any strides.
-// Joined by gpu/shaders.py with decode, epilogue, product, finish, `load_a`, `load_b` and three constants.
+// Joined by gpu/shaders.py with decode, epilogue, product, finish, `load_a`, `load_b` and four constants.
 //
 // A workgroup of 256 invocations owns COLUMNS columns of D, all rows of it; LANES invocations share a column, and lane l takes
-// k = l, l + LANES, ... in one chain of fma for each row. COLUMNS * LANES = 256. Which index runs fastest among the invocations
-// follows the storage of B, so that neighbours read neighbours:
+// k = l, l + LANES, ... for every row. COLUMNS * LANES = 256. Which index runs fastest among the invocations follows the storage
+// of B, so that neighbours read neighbours:
 //
 //     B stored K x N (FAST_COLUMNS)      invocation = lane * COLUMNS + column      a row of B, COLUMNS elements at a time
 //     B stored N x K                     invocation = column * LANES + lane        a column of B, LANES elements at a time
 //
-// Order of summation (gpu/variants.py states it as data): the sum of lane 0 is the total, those of the other lanes are added to it
-// in order, by one invocation. A lane without terms adds +0.
+// Order of summation (gpu/variants.py states it as data): a lane sums chains of CHAIN of its terms, each by fma, from +0, and adds
+// the chains in increasing k, from +0. The sum of lane 0 is the total, those of the other lanes are added to it in order, by one
+// invocation. A lane without terms adds +0.
 
 var<workgroup> sums: array<vec4<f32>, 256>;
 
@@ -29,15 +30,20 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let rows = min(vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(last)) * parameters.a_row
         + vec4<u32>(parameters.a_offset + product * parameters.a_batch);
     let b_start = parameters.b_offset + product * parameters.b_batch + column * parameters.b_column;
-    var chain = vec4<f32>();
+    var own = vec4<f32>();
     if (column < parameters.n) {
-        for (var k = lane; k < parameters.k; k += LANES) {
-            let at = rows + vec4<u32>(k * parameters.a_column);
-            let left = vec4<f32>(load_a(at.x), load_a(at.y), load_a(at.z), load_a(at.w));
-            chain = fma(left, vec4<f32>(load_b(b_start + k * parameters.b_row)), chain);
+        for (var first = lane; first < parameters.k; first += LANES * CHAIN) {
+            var chain = vec4<f32>();
+            let end = min(parameters.k, first + LANES * CHAIN);
+            for (var k = first; k < end; k += LANES) {
+                let at = rows + vec4<u32>(k * parameters.a_column);
+                let left = vec4<f32>(load_a(at.x), load_a(at.y), load_a(at.z), load_a(at.w));
+                chain = fma(left, vec4<f32>(load_b(b_start + k * parameters.b_row)), chain);
+            }
+            own += chain;
         }
     }
-    sums[owned * LANES + lane] = chain;
+    sums[owned * LANES + lane] = own;
     workgroupBarrier();
     if (lane != 0u || column >= parameters.n) {
         return;

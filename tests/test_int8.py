@@ -165,6 +165,8 @@ def test_other_mistakes_are_named() -> None:
         pg.int8_gemm(a, b, zero_point_a=1.0)
     with pytest.raises(ShapeError, match="zero_point_a has 3 elements, one a row; dimension m is 2"):
         pg.int8_gemm(a, b, zero_point_a=np.zeros((3, 1), int))
+    with pytest.raises(TypeError, match=r"requantize takes a Requantize or None, not \[0\.5\]"):
+        pg.int8_gemm(a, b, requantize=[0.5])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"out is int64, the result int32"):
         pg.int8_gemm(a, b, out=np.zeros((2, 4), int))
     with pytest.raises(TypeError, match=r"out is int32, the result uint8"):
@@ -198,6 +200,20 @@ def test_a_forced_row_runs_or_is_refused(row: str, a: Any, b: Any, error: type[E
             pg.int8_gemm(a, b, device="wgpu")
     finally:
         pg.configure(variant=None)
+
+
+def test_the_knob_names_a_row_of_one_table_and_leaves_the_other_alone() -> None:
+    a, b = np.ones((3, 4), "i1"), np.ones((4, 5), "i1")
+    for row, integer in (("tiled-64x64x16", False), ("int8-tiled-64x64x64", True)):
+        pg.configure(variant=row)
+        try:
+            pg.int8_gemm(a, b, device="wgpu")
+            runs = [pg.last_run()]
+            pg.matmul(a.astype("f4"), b.astype("f4"), device="wgpu")
+            runs.append(pg.last_run())
+        finally:
+            pg.configure(variant=None)
+        assert [run is not None and run.variant == row for run in runs] == [integer, not integer]
 
 
 def test_a_forced_token_without_an_integer_kernel_is_an_error() -> None:

@@ -297,3 +297,42 @@ def test_the_time_of_all_pieces_is_told(device: Any) -> None:
     if "timestamp-query" in device.capabilities.features:
         assert report.gpu_seconds is not None
         assert 0 < report.gpu_seconds <= report.seconds
+
+
+def test_a_chain_of_twenty_has_one_read_back_and_allocates_nothing_the_second_time(
+    device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[tuple[int, int]] = []
+    waits: list[int] = []
+    execute = device.execute
+
+    def counting(job: Any) -> Any:
+        pending = execute(job)
+        jobs.append((len(job.dispatches), len(job.reads)))
+        wait = pending.wait
+
+        def counted() -> None:
+            waits.append(1)
+            wait()
+
+        pending.wait = counted
+        return pending
+
+    half, x = np.eye(70, dtype=np.float32) / 2, real(70, 70)
+
+    def chain() -> Any:
+        value, step = pg.asarray(x, device=device), pg.asarray(half, device=device)
+        for _ in range(20):
+            value = pg.gemm(value, step)
+        return value.numpy()
+
+    expected = x / np.float32(2**20)
+    assert np.array_equal(chain(), expected)
+    assert np.array_equal(chain(), expected)
+    before = device.counts()
+    monkeypatch.setattr(device, "execute", counting)
+    assert np.array_equal(chain(), expected)
+    assert device.counts() == before
+    assert [reads for _, reads in jobs].count(1) == 1
+    assert sum(dispatches > 0 for dispatches, _ in jobs) == 20
+    assert len(waits) == 1

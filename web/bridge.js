@@ -299,6 +299,39 @@ export class Bridge {
     await this.#report(outcomes);
   }
 
+  // What lasts: words by name, in this origin's IndexedDB
+
+  /** Keep a word. Rejects where the browser keeps nothing here. @param {string} key @param {string} value @returns {Promise<void>} */
+  async remember(key, value) {
+    await this.#stored("readwrite", (store) => store.put(value, key));
+  }
+
+  /** What was kept, or "": also where the browser keeps nothing here. @param {string} key @returns {Promise<string>} */
+  async recall(key) {
+    return this.#stored("readonly", (store) => store.get(key)).then(
+      (value) => (typeof value === "string" ? value : ""),
+      () => "",
+    );
+  }
+
+  /** @template T @param {IDBTransactionMode} mode @param {(store: IDBObjectStore) => IDBRequest<T>} action @returns {Promise<T>} */
+  async #stored(mode, action) {
+    /** @type {<R>(request: IDBRequest<R>) => Promise<R>} */
+    const settled = (request) =>
+      new Promise((resolve, reject) => {
+        request.onsuccess = () => resolve(request.result);
+        request.onerror = () => reject(request.error);
+      });
+    const opening = indexedDB.open("py_gemm", 1);
+    opening.onupgradeneeded = () => opening.result.createObjectStore("words");
+    const database = await settled(opening);
+    try {
+      return await settled(action(database.transaction("words", mode).objectStore("words")));
+    } finally {
+      database.close();
+    }
+  }
+
   // What those are made of
 
   #requireAlive() {

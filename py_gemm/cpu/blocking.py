@@ -39,7 +39,7 @@ class Geometry:
 DEFAULT_GEOMETRY = Geometry()
 
 # What kernels/arguments.h keeps at the start of the scratch memory (SCRATCH_FIXED), rounded up to a cache line.
-FIXED_BYTES = 448
+FIXED_BYTES = 480
 
 
 @dataclass(frozen=True, slots=True)

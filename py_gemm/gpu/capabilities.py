@@ -42,6 +42,7 @@ class Capabilities:
     features, language_features: names as the device gives them (WebGPU's and WGSL's).
     nan_inf, order_kept: verdicts of gpu/probe.py, None until it has run: whether NaN and infinity come through the kernel, and
     whether sums keep the order that the kernel states, with subnormal halves unflushed.
+    preferred: the tuned row of gpu/variants.py that is the fastest here, as far as is known.
     """
 
     backend: str
@@ -52,6 +53,7 @@ class Capabilities:
     language_features: frozenset[str] = frozenset()
     nan_inf: bool | None = None
     order_kept: bool | None = None
+    preferred: str | None = None
 
 
 _SOFTWARE = ("swiftshader", "llvmpipe", "lavapipe", "softpipe", "basic render")

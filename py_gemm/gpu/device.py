@@ -253,6 +253,10 @@ class Device(ABC):
         """Keep what gpu/probe.py found; `capabilities` is then another frozen value."""
         self.capabilities = replace(self.capabilities, nan_inf=nan_inf, order_kept=order_kept)
 
+    def prefer(self, row: str | None) -> None:
+        """Take this tuned row for float32 from now on (None: the portable row)."""
+        self.capabilities = replace(self.capabilities, preferred=row)
+
     def require_alive(self) -> None:
         """DeviceLostError where the device is gone."""
         if self.lost:

@@ -142,7 +142,7 @@ class Int8Gemm:
         require_one_int8_grid("encode", problem, self.row, limits)
         if problem.is_empty:
             return None
-        (step,) = plan_int8(problem, self.row, limits)
+        (step,) = plan_int8(problem, self.row, limits, target=problem.d)
         return step
 
     def _block(self, m: int, n: int, zero_point_a: Any, zero_point_b: Any, requantize: Requantize | None) -> Block:

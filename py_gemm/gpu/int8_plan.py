@@ -16,7 +16,7 @@ from ..problem import Layout, Problem, collapse_batch
 from .capabilities import Limits
 from .int8_variants import Int8Variant
 from .pieces import Piece, batch_pieces, cuts, piece_sizes
-from .planner import Step
+from .planner import Step, dense_layout
 from .shaders import ShaderKey
 
 # The flags of shaders/int8_operands.wgsl.
@@ -31,9 +31,17 @@ def int8_shader(problem: Problem, variant: Int8Variant) -> ShaderKey:
     return ShaderKey(f"{variant.kernel}_{'sum' if problem.d.type is INT32 else 'bytes'}", ())
 
 
-def plan_int8(problem: Problem, variant: Int8Variant, limits: Limits, most_flops: int | None = None) -> list[Step]:
-    """The dispatches of a problem that is not empty; D has unit column stride. most_flops: what one dispatch should stay below."""
-    a, b, d = problem.a, problem.b, problem.d
+def plan_int8(
+    problem: Problem,
+    variant: Int8Variant,
+    limits: Limits,
+    most_flops: int | None = None,
+    origin: tuple[int, int] = (0, 0),
+    target: Layout | None = None,
+) -> list[Step]:
+    """The dispatches of a problem that is not empty. most_flops: what one dispatch should stay below. origin: the row and column of
+    the block's vectors at which the problem begins. target: where D lies, with unit column stride; None: dense."""
+    a, b, d = problem.a, problem.b, target or dense_layout(problem.m, problem.n, problem.batch, problem.d.type)
     reads = problem.k > 0
     flags = _flags(problem)
     idle = (0,) * len(problem.batch)
@@ -61,7 +69,7 @@ def plan_int8(problem: Problem, variant: Int8Variant, limits: Limits, most_flops
                 a.offset + at_a + row * a.row_stride, a.row_stride, a.column_stride, a_batch,
                 b.offset + at_b + column * b.column_stride, b.row_stride, b.column_stride, b_batch,
                 d.offset + at_d + row * d.row_stride + column, d.row_stride, d_batch,
-                row, column,
+                origin[0] + row, origin[1] + column,
             )  # fmt: skip
             parameters = _PARAMETERS.pack(*(word & _WORD for word in words))
             grid = (-(-columns // tile_columns), -(-rows // tile_rows), products)

@@ -9,19 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..configuration import knob
 from ..errors import UnsupportedError
 from .capabilities import Capabilities
+from .variants import configured_variant
 
 # The WGSL language feature that brings dot4I8Packed.
 DOT_FEATURE = "packed_4x8_integer_dot_product"
 
 # Rows of A up to which B is streamed once for every four of them.
 FEW_ROWS = 16
-
-# What the names of all rows begin with: the knob `variant` may name a row of gpu/variants.py instead, which is none of this table's
-# business.
-_PREFIX = "int8-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +99,7 @@ def choose_int8_variant(
     Raises ValueError for a name that is not in the table, UnsupportedError where the forced row's conditions, or those of every
     row, do not hold.
     """
-    configured = knob("variant")
-    if forced is None and configured is not None and configured.startswith(_PREFIX):
-        forced = configured
+    forced = configured_variant(integer=True) if forced is None else forced
     rows = [row for row in table if forced in (None, row.name)]
     if not rows:
         raise ValueError(f"unknown int8 variant {forced!r}; known: {', '.join(row.name for row in table)}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from ..configuration import knob
 from ..dtypes import FLOAT32, FLOAT64
@@ -54,6 +54,9 @@ class GemmOperation:
     or variant).
     """
 
+    # Whom messages name.
+    name: ClassVar[str] = "gemm"
+
     def __init__(
         self,
         device: Device,
@@ -79,11 +82,11 @@ class GemmOperation:
         limits = device.capabilities.limits
         if not problem.is_empty:
             if problem.reads_operands:
-                require_binding("gemm", "a", operand_bytes(problem.a, problem.m, problem.k, problem.batch), limits)
-                require_binding("gemm", "b", operand_bytes(problem.b, problem.k, problem.n, problem.batch), limits)
+                require_binding(self.name, "a", operand_bytes(problem.a, problem.m, problem.k, problem.batch), limits)
+                require_binding(self.name, "b", operand_bytes(problem.b, problem.k, problem.n, problem.batch), limits)
             if problem.c is not None and problem.beta != 0.0:
-                require_binding("gemm", "c", operand_bytes(problem.c, problem.m, problem.n, problem.batch), limits)
-            require_binding("gemm", "result", 4 * result_elements(problem), limits)
+                require_binding(self.name, "c", operand_bytes(problem.c, problem.m, problem.n, problem.batch), limits)
+            require_binding(self.name, "result", 4 * result_elements(problem), limits)
 
     @property
     def variant(self) -> str:
@@ -125,11 +128,9 @@ class GemmOperation:
                 raise ShapeError("gemm: beta is not zero and c is missing")
             self._check("c", c, problem.c)
         if self.has_bias != (bias is not None):
-            raise ShapeError(f"gemm: planned {'with' if self.has_bias else 'without'} a bias")
+            raise ShapeError(f"{self.name}: planned {'with' if self.has_bias else 'without'} a bias")
         if bias is not None:
-            if bias.layout.type is not FLOAT32:
-                raise ShapeError(f"gemm: the bias must be float32 on the device, not {bias.layout.type}")
-            require_in_buffer("gemm", "bias", (bias.layout.offset, bias.layout.offset + problem.n), _operand_bytes(bias) // 4)
+            self._check_bias(bias)
         if read_into is not None:
             self._check_destination(read_into)
         if problem.is_empty:
@@ -201,13 +202,13 @@ class GemmOperation:
     def _bring(self, name: str, operand: Operand, job: Job, create: Any, uploaded: dict[int, Buffer]) -> Buffer:
         if isinstance(operand, DeviceOperand):
             if operand.buffer.device is not self.device:
-                raise ShapeError(f"gemm: operand {name} lies on another device")
-            require_binding("gemm", name, operand.buffer.nbytes, self.device.capabilities.limits)
+                raise ShapeError(f"{self.name}: operand {name} lies on another device")
+            require_binding(self.name, name, operand.buffer.nbytes, self.device.capabilities.limits)
             return operand.buffer
         found = uploaded.get(id(operand.data))
         if found is None:
             nbytes = as_bytes(operand.data).nbytes
-            require_binding("gemm", name, nbytes, self.device.capabilities.limits)
+            require_binding(self.name, name, nbytes, self.device.capabilities.limits)
             found = uploaded[id(operand.data)] = create(nbytes)
             if nbytes:
                 job.uploads.append((found, operand.data))
@@ -237,17 +238,23 @@ class GemmOperation:
 
     def _check(self, name: str, operand: Operand, layout: Layout | None) -> None:
         if layout is None or operand.layout != layout:
-            raise ShapeError(f"gemm: operand {name} has layout {operand.layout}, the operation was made for {layout}")
+            raise ShapeError(f"{self.name}: operand {name} has layout {operand.layout}, the operation was made for {layout}")
         problem = self.problem
         rows, columns = {"a": (problem.m, problem.k), "b": (problem.k, problem.n), "c": (problem.m, problem.n)}[name]
-        require_in_buffer("gemm", name, layout.extent(rows, columns, problem.batch), _operand_bytes(operand) // layout.type.size)
+        require_in_buffer(self.name, name, layout.extent(rows, columns, problem.batch), _operand_bytes(operand) // layout.type.size)
+
+    def _check_bias(self, bias: Operand) -> None:
+        if bias.layout.type is not FLOAT32:
+            raise ShapeError(f"{self.name}: the bias must be float32 on the device, not {bias.layout.type}")
+        extent = (bias.layout.offset, bias.layout.offset + self.problem.n)
+        require_in_buffer(self.name, "bias", extent, _operand_bytes(bias) // FLOAT32.size)
 
     def _check_destination(self, destination: Any) -> None:
         view = memoryview(destination)
         expected = result_elements(self.problem) * self.problem.d.type.size
         if view.readonly or not view.c_contiguous or view.nbytes != expected:
             raise ShapeError(
-                f"gemm: the result needs {expected} writable contiguous bytes, "
+                f"{self.name}: the result needs {expected} writable contiguous bytes, "
                 f"not {view.nbytes}{' read-only' if view.readonly else ''}{'' if view.c_contiguous else ' scattered'}"
             )
 

@@ -18,6 +18,7 @@ from ..errors import ShapeError, UnsupportedError
 from ..problem import Layout, Problem, collapse_batch
 from .capabilities import Limits
 from .pieces import Piece, batch_pieces, cuts, piece_sizes
+from .register_tile import A_VECTORS_ACROSS, A_VECTORS_ALONG_K, B_VECTORS_ACROSS, B_VECTORS_ALONG_K
 from .shaders import ShaderKey
 from .split import SCRATCH_BYTES, Ranges
 from .variants import Variant
@@ -226,7 +227,7 @@ class _Kernel:
             block.rows,
             block.columns,
             k,
-            finish.flags | self.staging,
+            finish.flags | self.staging | _vectors(problem, a, a_batch, b, b_batch),
             finish.alpha,
             finish.beta,
             int(finish.activation),
@@ -235,7 +236,9 @@ class _Kernel:
             *_words(b, problem.b.row_stride, problem.b.column_stride, b_batch),
             *_words(d, d_row, d_batch, ranges.count, ranges.terms, d_range),
         )
-        names = ("a" if reads else "nothing", "b" if reads else "nothing", finish.bias, finish.target)
+        operands = ("a", "b") if reads else ("nothing", "nothing")
+        again = operands if self.shader.reads_vectors else ()
+        names = (*operands, finish.bias, finish.target, *again)
         tile_rows, tile_columns, _ = self.tile
         grid = (-(-block.columns // tile_columns), -(-block.rows // tile_rows), block.products * ranges.count)
         return Step(self.shader, names, parameters, grid, 2 * block.products * block.rows * block.columns * k)
@@ -332,6 +335,22 @@ def _staging(problem: Problem) -> int:
         flags |= A_ALONG_K
     if problem.n == 1 or abs(b.row_stride) < abs(b.column_stride):
         flags |= B_ALONG_K
+    return flags
+
+
+def _vectors(problem: Problem, a: int, a_batch: int, b: int, b_batch: int) -> int:
+    """Which operands can be read four neighbours at a load: unit stride one way, everything else a multiple of four."""
+    flags = 0
+    for start, batch, across, along, flag_along, flag_across in (
+        (a, a_batch, problem.a.row_stride, problem.a.column_stride, A_VECTORS_ALONG_K, A_VECTORS_ACROSS),
+        (b, b_batch, problem.b.column_stride, problem.b.row_stride, B_VECTORS_ALONG_K, B_VECTORS_ACROSS),
+    ):
+        if start % 4 or batch % 4 or batch < 0 or not problem.reads_operands:
+            continue
+        if along == 1 and across >= 0 and across % 4 == 0:
+            flags |= flag_along
+        elif across == 1 and along >= 0 and along % 4 == 0:
+            flags |= flag_across
     return flags
 
 

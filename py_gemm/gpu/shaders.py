@@ -6,23 +6,26 @@ reads an override in the length of a workgroup array as zero.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from ..assets import read_asset
 from ..dtypes import BFLOAT16, FLOAT16, FLOAT32, ElementType
+from .register_tile import TILES, kernel_text
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One shader file. `bindings`: what group 0 binds in order ("uniform", "read", "write"); `operands`: those read by element;
-    `constants`: the WGSL constants that the row of the table gives a value to."""
+    `constants`: the WGSL constants that the row of the table gives a value to; `text`: what is written rather than read."""
 
     parts: tuple[str, ...]
     bindings: tuple[str, ...]
     operands: tuple[str, ...] = ()
     encodes: bool = False
     constants: tuple[tuple[str, str], ...] = ()
+    text: Callable[[], str] | None = None
 
 
 # What every kernel of a product binds: A, B, the bias, D.
@@ -30,7 +33,7 @@ _PRODUCT = ("uniform", "read", "read", "read", "write")
 
 
 def _rows(columns: int, lanes: int, *, fast_columns: bool) -> Kernel:
-    constants = (("COLUMNS", f"{columns}u"), ("LANES", f"{lanes}u"), ("FAST_COLUMNS", str(fast_columns).lower()))
+    constants = (("COLUMNS", f"{columns}u"), ("LANES", f"{lanes}u"), ("CHAIN", "32u"), ("FAST_COLUMNS", str(fast_columns).lower()))
     return Kernel(("decode", "epilogue", "product", "finish", "gemm_rows"), _PRODUCT, ("a", "b"), constants=constants)
 
 
@@ -55,6 +58,13 @@ KERNELS |= {
     for stored, store in (("sum", "int8_store_sum"), ("bytes", "requantize"))
 }
 
+# A and B a second time, as vectors of four.
+_VECTORS = (*_PRODUCT, "read", "read")
+KERNELS |= {
+    tile.kernel: Kernel(("decode", "epilogue", "product", "finish"), _VECTORS, ("a", "b"), text=partial(kernel_text, tile))
+    for tile in TILES
+}
+
 READABLE = (FLOAT32, FLOAT16, BFLOAT16)
 
 
@@ -68,6 +78,11 @@ class ShaderKey:
     @property
     def label(self) -> str:
         return "_".join((self.kernel, *(each.name for each in self.types)))
+
+    @property
+    def reads_vectors(self) -> bool:
+        """Whether A and B are bound a second time, as vectors of four."""
+        return self.bindings == _VECTORS
 
     @property
     def bindings(self) -> tuple[str, ...]:
@@ -87,6 +102,8 @@ def assemble(key: ShaderKey) -> str:
             raise ValueError(f"{key.kernel} reads {len(kernel.operands)} operands of {READABLE}, not {key.types}")
         lines = [_load(name, each) for name, each in zip(kernel.operands, key.types, strict=True)]
     lines += [f"const {name} = {value};" for name, value in kernel.constants]
+    if kernel.text is not None:
+        lines.append(kernel.text())
     parts = [read_asset(f"shaders/{part}.wgsl").decode() for part in kernel.parts]
     return "\n".join((*parts, *lines, ""))
 

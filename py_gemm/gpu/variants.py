@@ -16,6 +16,7 @@ from ..dtypes import BFLOAT16, FLOAT16, FLOAT32, ElementType
 from ..errors import UnsupportedError
 from ..problem import Problem
 from .capabilities import Capabilities
+from .register_tile import CHAIN, TILES, RegisterTile
 
 MODES = ("fast", "deterministic", "exact")
 
@@ -92,10 +93,12 @@ class SummationOrder:
 
 @dataclass(frozen=True, slots=True)
 class LaneOrder:
-    """Lane l takes k = l, l + lanes, ... in one chain by fused multiply-add, from +0, in increasing k, all in float32. The sum of
-    lane 0 is the total; those of the others are added to it in order. A lane without terms adds +0."""
+    """Lane l takes k = l, l + lanes, ... in increasing k, all in float32: chains of `chain` of its terms by fused multiply-add,
+    from +0, which are added to the lane's sum, from +0 too. The sum of lane 0 is the total; those of the others are added to it in
+    order. A lane without terms adds +0. (One chain a lane would err by 5e-7 at k = 4096, chains of 32 do by 2e-7.)"""
 
     lanes: int
+    chain: int = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,7 @@ class Variant:
     """One row. `tile` is (rows, columns, k step) of a workgroup; `kernel` names the shader in gpu/shaders.py.
 
     shape_conditions: what the row asks of the product, a Request whose shape is known. splits: k may be split into ranges.
+    tuned: taken only where the capabilities prefer this row, or where it is forced.
     """
 
     name: str
@@ -112,6 +116,7 @@ class Variant:
     conditions: tuple[Condition, ...] = field(default=())
     shape_conditions: tuple[ShapeCondition, ...] = field(default=())
     splits: bool = False
+    tuned: bool = False
 
 
 _PLAIN_TYPES = Condition(
@@ -177,6 +182,37 @@ ROWS_BY_COLUMNS = Variant(
 
 PORTABLE_ORDER = SummationOrder(chain=16, block=2, group=4)
 
+_FLOAT32 = Condition("float32 operands", lambda request: request.type_a is FLOAT32 and request.type_b is FLOAT32)
+_FAST = Condition('mode "fast"', lambda request: request.mode == "fast")
+_SIX_BUFFERS = Condition(
+    "6 storage buffers (maxStorageBuffersPerShaderStage)",
+    lambda request: request.capabilities.limits.max_storage_buffers_per_shader_stage >= 6,
+)
+_ANY_BITS = Condition("batch_invariant=False", lambda request: request.shape is None or not request.shape.batch_invariant)
+
+
+def _register_row(tile: RegisterTile) -> Variant:
+    def enough(request: Request) -> bool:
+        limits = request.capabilities.limits
+        most = min(limits.max_compute_invocations_per_workgroup, limits.max_compute_workgroup_size_x)
+        return most >= tile.invocations and limits.max_compute_workgroup_storage_size >= tile.workgroup_bytes
+
+    wanted = f"{tile.invocations} invocations and {tile.workgroup_bytes:,} bytes of workgroup memory in a workgroup"
+    return Variant(
+        tile.name,
+        tile.kernel,
+        (tile.rows, tile.columns, tile.depth),
+        SummationOrder(CHAIN, 1, 1),
+        (_FLOAT32, _FAST, _ANY_BITS, _SIX_BUFFERS, Condition(wanted, enough)),
+        splits=True,
+        tuned=True,
+    )
+
+
+# Larger tiles for float32. Which of them is the fastest is a matter of the device: one is taken where the tuner, or the table of
+# gpu/tuned.py, prefers it there.
+REGISTER_ROWS = tuple(_register_row(tile) for tile in TILES)
+
 # The portable row serves both modes and every shape on every device within WebGPU's guaranteed limits; it stays last.
 TILED = Variant(
     "tiled-64x64x16",
@@ -187,7 +223,7 @@ TILED = Variant(
     splits=True,
 )
 
-VARIANTS: tuple[Variant, ...] = (ROWS_WIDE, ROWS, ROWS_BY_COLUMNS, TILED)
+VARIANTS: tuple[Variant, ...] = (ROWS_WIDE, ROWS, ROWS_BY_COLUMNS, *REGISTER_ROWS, TILED)
 
 
 def check_mode(mode: object) -> str:
@@ -199,6 +235,13 @@ def check_mode(mode: object) -> str:
     return str(mode)
 
 
+def configured_variant(*, integer: bool) -> str | None:
+    """The row that the knob `variant` names, as far as it is one of this table (or, `integer`, of gpu/int8_variants.py): a row of
+    the other table is no business of this one's products."""
+    name: str | None = knob("variant")
+    return name if name is not None and name.startswith("int8-") == integer else None
+
+
 def choose_variant(request: Request, forced: str | None = None, table: tuple[Variant, ...] = VARIANTS) -> Variant:
     """The first row whose conditions hold; or the one that `forced` (else the knob `variant`) names.
 
@@ -206,13 +249,14 @@ def choose_variant(request: Request, forced: str | None = None, table: tuple[Var
     row, do not hold: a forced row is never replaced by another.
     """
     check_mode(request.mode)
-    name = knob("variant") if forced is None else forced
+    name = configured_variant(integer=False) if forced is None else forced
     if name is not None:
         rows = [row for row in table if row.name == name]
         if not rows:
             raise ValueError(f"unknown variant {name!r}; known: {', '.join(row.name for row in table)}")
     else:
         rows = [row for row in table if request.shape is not None or not row.shape_conditions]
+        rows = [row for row in rows if not row.tuned or row.name == request.capabilities.preferred]
     reasons = []
     for row in rows:
         missing = [condition.wanted for condition in row.conditions if not condition.holds(request)]

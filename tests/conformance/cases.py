@@ -14,16 +14,33 @@ from __future__ import annotations
 import random
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 import py_gemm as pg
+from py_gemm.configuration import configure as set_knobs
 from py_gemm.dtypes import FLOAT_TYPES, promote
+from py_gemm.gpu.split import MINIMUM_K, MINIMUM_TERMS, MOST_RANGES, TERMS_STEP
+from py_gemm.gpu.variants import FEW_ROWS, VARIANTS, WIDE_COLUMNS
+from py_gemm.prepare import forget_prepared
 
 SIZES = (1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129)
+
+
+def _around(thresholds: set[int]) -> tuple[int, ...]:
+    """Each threshold and its neighbours on either side."""
+    return tuple(sorted({size for each in thresholds for size in (each - 1, each, each + 1) if size > 0}))
+
+
+# Where a pure decision of the GPU road changes its mind, generated from its tables.
+EDGE_M = _around({FEW_ROWS} | {row.tile[0] for row in VARIANTS})
+EDGE_N = _around({row.tile[1] for row in VARIANTS})
+EDGE_K = _around({MINIMUM_K, 2 * MINIMUM_TERMS + TERMS_STEP, MOST_RANGES * MINIMUM_TERMS} | {row.tile[2] for row in VARIANTS})
+SCALARS = (0.0, 1.0, 0.7, 1.3)
 GPU_TYPES = ("float32", "float16", "bfloat16")
 CPU_TYPES = (*GPU_TYPES, "float64")
 SENTINEL = 77.0
@@ -57,6 +74,8 @@ class Case:
     dtype: str = ""  # of the result; "" the promoted type
     mode: str = "fast"
     data: str = "integers"  # integers: exact | real
+    invariant: int = 0
+    variant: str = ""  # a forced row of the GPU's table; "" the first that fits
 
     @property
     def id(self) -> str:
@@ -81,9 +100,9 @@ class Case:
 
 
 _CONVERT: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("m", "n", "k", "ta", "tb", "bias"), int),
+    **dict.fromkeys(("m", "n", "k", "ta", "tb", "bias", "invariant"), int),
     **dict.fromkeys(("alpha", "beta"), float),
-    **dict.fromkeys(("a", "b", "batch", "layout", "c", "c_shape", "act", "out", "dtype", "mode", "data"), str),
+    **dict.fromkeys(("a", "b", "batch", "layout", "c", "c_shape", "act", "out", "dtype", "mode", "data", "variant"), str),
 }
 
 
@@ -140,6 +159,42 @@ def option_cases(types: tuple[str, ...], count: int) -> list[Case]:
     return list(dict.fromkeys(cases))
 
 
+def edge_cases(count: int | None, *, forced: bool) -> list[Case]:
+    """Sizes around every threshold of the GPU's decisions, with scalars that round, in both modes; `forced`: each row by its name
+    too, on a shape that it takes. None: every size with every other."""
+    source = random.Random("edges")
+    sizes = [(m, n, k) for m in EDGE_M for n in EDGE_N for k in EDGE_K]
+    chosen = sizes if count is None else source.sample(sizes, count)
+    chosen += [(m, n, k) for m in (1, FEW_ROWS) for n in _around({WIDE_COLUMNS}) for k in (3, 33)]
+    cases = []
+    for m, n, k in chosen:
+        element = source.choice(GPU_TYPES)
+        c = source.choice(("", *GPU_TYPES))
+        cases.append(
+            Case(
+                element, element, m, n, k,
+                ta=source.randrange(2) if n < 1000 else 0, tb=source.randrange(2) if n < 1000 else 0,
+                alpha=source.choice(SCALARS), beta=source.choice(SCALARS) if c else 0.0, c=c, bias=source.randrange(2),
+                act=source.choice(("", "relu", "gelu_erf", "gelu_tanh")), mode=source.choice(("fast", "deterministic")),
+                dtype=source.choice(("", "float32")), data="real", invariant=int(source.random() < 0.2),
+            )
+        )  # fmt: skip
+    if forced:
+        for row in VARIANTS:
+            for ta, tb, alpha, beta in ((0, 0, 0.7, 1.3), (0, 1, 1.3, 0.7), (1, 0, 1.0, 0.0), (1, 1, 0.0, 1.0)):
+                m, n = (3, 70) if row.shape_conditions else (130, 131)
+                n = WIDE_COLUMNS + 1 if n < WIDE_COLUMNS and any("columns" in each.wanted for each in row.shape_conditions) else n
+                b_fits = not row.shape_conditions or tb == ("B stored N x K" in {each.wanted for each in row.shape_conditions})
+                if b_fits and not (row.shape_conditions and ta):
+                    cases.append(
+                        Case(
+                            m=m, n=n, k=133, ta=ta, tb=tb, alpha=alpha, beta=beta, c="float32", bias=1, act="gelu_tanh",
+                            data="real", variant=row.name,
+                        )
+                    )  # fmt: skip
+    return cases
+
+
 def _sensible(case: Case) -> Case:
     """Drop the options that contradict each other."""
     changes: dict[str, Any] = {}
@@ -155,8 +210,10 @@ def cases_for(place: str, soak: bool, only: str | None) -> list[Case]:
     if only:
         return [Case.parse(only)]
     types = CPU_TYPES if place in ("cpu", "page") else GPU_TYPES
-    sampled = {"cpu": (255, 400), "page": (68, 120), "native": (136, 300), "browser": (85, 160)}[place]
-    return exact_cases(types, None if soak else sampled[0]) + option_cases(types, 4000 if soak else sampled[1])
+    sampled = {"cpu": (255, 400, 60), "page": (68, 120, 20), "native": (136, 300, 200), "browser": (85, 160, 40)}[place]
+    edges = edge_cases(None if soak else sampled[2], forced=place in ("native", "browser"))
+    cases = exact_cases(types, None if soak else sampled[0]) + option_cases(types, 4000 if soak else sampled[1]) + edges
+    return list(dict.fromkeys(cases))
 
 
 # -- data --------------------------------------------------------------------------------------------------------------------
@@ -249,6 +306,7 @@ def build(case: Case) -> Trial:
     reference = case.alpha * product if case.alpha else np.zeros_like(product)
     arguments: dict[str, Any] = {
         "alpha": case.alpha, "transpose_a": bool(case.ta), "transpose_b": bool(case.tb), "mode": case.mode,
+        "batch_invariant": bool(case.invariant),
         "dtype_a": "bfloat16" if case.a == "bfloat16" else None, "dtype_b": "bfloat16" if case.b == "bfloat16" else None,
     }  # fmt: skip
     if case.dtype:
@@ -353,9 +411,28 @@ def check(trial: Trial, result: Any) -> None:
 
 def run(case: Case, device: Any) -> None:
     trial = build(case)
-    check(trial, pg.gemm(trial.a, trial.b, device=device, **trial.arguments))
+    with _forced(case):
+        result = pg.gemm(trial.a, trial.b, device=device, **trial.arguments)
+    check(trial, result)
 
 
 async def run_async(case: Case, device: Any) -> None:
     trial = build(case)
-    check(trial, await pg.gemm_async(trial.a, trial.b, device=device, **trial.arguments))
+    with _forced(case):
+        result = await pg.gemm_async(trial.a, trial.b, device=device, **trial.arguments)
+    check(trial, result)
+
+
+@contextmanager
+def _forced(case: Case) -> Iterator[None]:
+    """The knob `variant` at the case's row, so that a row that is not taken is an error; decisions made before are forgotten."""
+    if not case.variant:
+        yield
+        return
+    set_knobs(variant=case.variant)
+    forget_prepared()
+    try:
+        yield
+    finally:
+        set_knobs(variant=None)
+        forget_prepared()

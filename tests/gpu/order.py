@@ -24,12 +24,19 @@ def replay(order: SummationOrder | LaneOrder, a: Any, b: Any, *, fused: bool, ra
         ]
         assert len(parts) == ranges.count
     elif isinstance(order, LaneOrder):
-        parts = [_chain(a[..., lane :: order.lanes], b[..., lane :: order.lanes, :], fused) for lane in range(order.lanes)]
+        parts = [_lane(order, a[..., lane :: order.lanes], b[..., lane :: order.lanes, :], fused) for lane in range(order.lanes)]
     else:
         return _blocked(order, a, b, fused)
     total = parts[0]
     for part in parts[1:]:
         total = total + part
+    return total
+
+
+def _lane(order: LaneOrder, a: Any, b: Any, fused: bool) -> Any:
+    total = _chain(a[..., :0], b[..., :0, :], fused)
+    for start in range(0, a.shape[-1], order.chain):
+        total = total + _chain(a[..., start : start + order.chain], b[..., start : start + order.chain, :], fused)
     return total
 
 

@@ -295,7 +295,7 @@ def covered(
     problem: Problem, variant: Int8Variant, limits: Limits, most_flops: int | None = None
 ) -> Iterator[tuple[int, int, int, int]]:
     """(element of D, of A, of B at k = 0, of the block's row and column as one number) of everything that the plan computes."""
-    for step in plan_int8(problem, variant, limits, most_flops):
+    for step in plan_int8(problem, variant, limits, most_flops, (3, 7)):
         words = np.frombuffer(step.parameters, "<i4").tolist()
         m, n, _, _, a, a_row, _, a_batch, b, _, b_column, b_batch, d, d_row, d_batch, first_row, first_column = words
         most = limits.max_compute_workgroups_per_dimension
@@ -307,7 +307,7 @@ def covered(
                 d + z * d_batch + i * d_row + j,
                 a + z * a_batch + i * a_row,
                 b + z * b_batch + j * b_column,
-                (first_row + i) * 10_000 + first_column + j,
+                (first_row - 3 + i) * 10_000 + first_column - 7 + j,
             )
 
 

@@ -11,11 +11,12 @@ import pytest
 from py_gemm.assets import read_asset
 from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from py_gemm.gpu.shaders import KERNELS, READABLE, ShaderKey, assemble
-from py_gemm.gpu.variants import TILED, VARIANTS
+from py_gemm.gpu.variants import REGISTER_ROWS, VARIANTS
 
 KEYS = [
     *(ShaderKey("gemm_tiled", pair) for pair in product(READABLE, READABLE)),
-    *(ShaderKey(row.kernel, pair) for row in VARIANTS if row is not TILED for pair in product(READABLE, READABLE)),
+    *(ShaderKey(row.kernel, pair) for row in VARIANTS if row.shape_conditions for pair in product(READABLE, READABLE)),
+    *(ShaderKey(row.kernel, (FLOAT32, FLOAT32)) for row in REGISTER_ROWS),
     ShaderKey("gemm_splitk_sum", ()),
     ShaderKey("elementwise", ()),
     *(ShaderKey("convert", (each,)) for each in READABLE),

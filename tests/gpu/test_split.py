@@ -137,7 +137,7 @@ def test_split_sums_of_float32_have_them_fused_or_not(device: Any, sizes: Any) -
 @pytest.mark.parametrize("type_", [FLOAT16, BFLOAT16], ids=str)
 @pytest.mark.parametrize("m", range(1, FEW_ROWS + 1))
 @pytest.mark.parametrize(
-    ("n", "k"), [(1, 1), (2, 33), (15, 16), (16, 17), (17, 100), (33, 1), (40, 255), (8191, 9), (8192, 9), (8193, 40)]
+    ("n", "k"), [(1, 1), (2, 33), (15, 16), (16, 17), (17, 100), (33, 1), (40, 255), (20, 1100), (8191, 9), (8192, 9), (8193, 40)]
 )
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_few_rows_have_the_stated_bits(device: Any, type_: Any, m: int, n: int, k: int, by_columns: bool) -> None:

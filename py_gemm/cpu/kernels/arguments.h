@@ -48,8 +48,9 @@ typedef struct {
   Dimension batch[]; // slowest first
 } Arguments;
 
-// The first bytes of the scratch memory; the rest is laid out by blocking.py.
-enum { SCRATCH_ZEROS = 0, SCRATCH_TILE = 192, SCRATCH_BIAS = 384, SCRATCH_FIXED = 448 };
+// The first bytes of the scratch memory; the rest is laid out by blocking.py. The integer family keeps its scales where others keep
+// the bias, and its bias in 32 bytes behind.
+enum { SCRATCH_ZEROS = 0, SCRATCH_TILE = 192, SCRATCH_BIAS = 384, SCRATCH_BIAS_I32 = 448, SCRATCH_FIXED = 480 };
 
 _Static_assert(sizeof(Dimension) == 24, "Dimension is 6 words");
 _Static_assert(__builtin_offsetof(Arguments, alpha) == 64, "alpha is aligned");

@@ -27,6 +27,14 @@ INLINE const Block *block_of(const Arguments *arguments) { return at(arguments->
 
 INLINE uint32_t word_of(const Block *block, uint32_t index) { return ((const uint32_t *)block)[index]; }
 
+// A scale as a number. Shifts end at 63, where any sum becomes 0 either way.
+INLINE double scale_of(uint32_t word) {
+  const uint64_t power = (uint64_t)(1023 - (word >> 24)) << 52;
+  double unit;
+  __builtin_memcpy(&unit, &power, 8);
+  return (double)(word & 0xffffffu) * unit;
+}
+
 // clamp(zero point + rne(scale * (sum + bias))): the sum wraps, the product is exact (55 bits) and rounded once, ties to even. The
 // magnitude is rounded, which is the same. With the zero point first only ties differ: quotient plus zero point has to be even.
 INLINE int32_t requantize(const Block *block, uint32_t sum, uint32_t row, uint32_t column) {

@@ -52,7 +52,7 @@ INLINE void multiply_block(const uint32_t rows_of_tile, const uint32_t columns_o
     address panel_a = panels_a;
     const uint32_t wide = smaller(columns - column, columns_of_tile);
     address bias = arguments->bias + row_base * arguments->bias_row + (column_base + column) * arguments->bias_column;
-    if (last_chain && arguments->has_bias) load_bias(arguments, scratch, bias, wide);
+    if (last_chain && arguments->has_bias) load_bias(arguments, scratch, column_base + column, bias, wide);
     for (uint32_t row = 0; row < rows; row += rows_of_tile) {
       if (first_chain && last_chain) {
         micro_kernel(depth, panel_a, panel_b, zeros, tile);
@@ -137,7 +137,7 @@ INLINE void without_product(const uint32_t rows_of_tile, const uint32_t columns_
   for (uint32_t column = 0; column < arguments->n; column += columns_of_tile) {
     const uint32_t wide = smaller(arguments->n - column, columns_of_tile);
     address bias = arguments->bias + column * arguments->bias_column;
-    if (arguments->has_bias) load_bias(arguments, scratch, bias, wide);
+    if (arguments->has_bias) load_bias(arguments, scratch, column, bias, wide);
     for (uint32_t row = 0; row < arguments->m; row += rows_of_tile) {
       FINISH_TILE(row, column, columns_of_tile, arguments, scratch, operands.c + row * arguments->row_c + column * arguments->column_c,
                   operands.d + row * arguments->row_d + column * arguments->column_d, bias,

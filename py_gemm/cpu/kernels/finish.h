@@ -10,7 +10,8 @@
 // SPLAT_REAL, SPLAT_ONE(vector), LOAD_TILE_ONE(address), STORE_ONE(address, vector) and activate(code, vector).
 
 // The bias of a tile's columns, from address `from` on.
-INLINE void load_bias(const Arguments *arguments, address scratch, address from, uint32_t columns) {
+INLINE void load_bias(const Arguments *arguments, address scratch, uint32_t column, address from, uint32_t columns) {
+  (void)column;
   const address into = scratch + SCRATCH_BIAS;
   for (uint32_t index = 0; index < columns; index++) {
     STORE_ONE(into + index * REAL_BYTES, LOAD_ONE(FLOAT32, from));

@@ -32,7 +32,7 @@ static __attribute__((noinline)) void finish_rows(const Arguments *arguments, ad
         wasm_v128_store(to(tile + row * GROUP_BYTES + 16), right);
       }
     }
-    if (arguments->has_bias) load_bias(arguments, scratch, bias, wide);
+    if (arguments->has_bias) load_bias(arguments, scratch, column, bias, wide);
     finish_tile(GROUP, arguments, scratch, c, d, bias, rows, wide, 1);
     c += GROUP * arguments->column_c;
     d += GROUP * arguments->column_d;

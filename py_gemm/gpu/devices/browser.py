@@ -161,6 +161,20 @@ class BrowserDevice(Device):
         promise = self._call(self._bridge.prepare, " ".join(str(self._number(key)) for key in shaders))
         return _Waiting(self, promise, lambda: self._ready.update(shaders))
 
+    # What lasts
+
+    async def remember(self, key: str, value: str) -> None:
+        """Keep a word for later visits to this origin."""
+        try:
+            await self._bridge.remember(key, value)
+        except _js_exception() as error:
+            raise OSError(f"the browser keeps nothing here: {_words(error)}") from None
+
+    async def recall(self, key: str) -> str | None:
+        """What was kept, or None; also where the browser keeps nothing (a private window, a sandboxed frame, Node)."""
+        found = await self._bridge.recall(key)
+        return found if isinstance(found, str) else None
+
     # Buffers
 
     def _allocate(self, capacity: int) -> Allocation:

@@ -62,7 +62,7 @@ def block(row: Row, m: int, n: int, k: int, geometry: Geometry = DEFAULT_GEOMETR
         return _block_few_rows(row, m, n, k, geometry.few_columns if b_by_columns else n, geometry)
     size = row.accumulator.size
     chain = row.order.chain_length(k)
-    depth = min(chain, k)
+    depth = -(-min(chain, k) // row.depth_multiple) + row.head_words  # words a lane
     columns = _balance(n, geometry.b_bytes // max(1, depth * size), row.columns)
     has_totals = k > chain
     kept_rows = _balance(m, geometry.totals_bytes // (columns * size), row.rows) if has_totals else _round_up(m, row.rows)

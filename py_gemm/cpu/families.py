@@ -25,10 +25,12 @@ class EngineTraits:
 
     host: "browser" (V8, SpiderMonkey, JavaScriptCore: wide register allocators) or "wasmtime" (Cranelift).
     relaxed_simd: whether the engine accepts a module with relaxed SIMD, found out by validating one, never by a name.
+    dot: the token whose int8 dot product is exact here (probe.py finds out), None where none is, or where nobody has looked yet.
     """
 
     host: str
     relaxed_simd: bool
+    dot: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Condition:
 
 
 RELAXED_SIMD = Condition("relaxed_simd", lambda traits: traits.relaxed_simd, "relaxed SIMD")
+EXACT_DOT = Condition("exact_dot", lambda traits: traits.dot == "dot", "an exact dot product of signed and unsigned bytes")
+EXACT_SDOT = Condition("exact_sdot", lambda traits: traits.dot == "sdot", "an exact dot product of signed bytes")
 BROWSER_HOST = Condition("browser_host", lambda traits: traits.host == "browser", "a browser's compiler")
 
 
@@ -95,7 +99,8 @@ class SummationOrder:
 @dataclass(frozen=True, slots=True)
 class Row:
     """One kernel. `requires`: without them it cannot run. `prefers`, `suits`: where one does not hold, a later row is the better
-    choice, for the engine or for the product; forced by name, the row runs all the same."""
+    choice, for the engine or for the product; forced by name, the row runs all the same. depth_multiple: steps of depth that one
+    instruction takes; they share one word of the accumulator's size in a panel. head_words: words a lane before them."""
 
     family: str
     token: str
@@ -106,6 +111,8 @@ class Row:
     requires: tuple[Condition, ...] = ()
     prefers: tuple[Condition, ...] = ()
     suits: tuple[Fit, ...] = ()
+    depth_multiple: int = 1
+    head_words: int = 0
 
     @property
     def tile(self) -> str:
@@ -120,6 +127,8 @@ class Row:
 # 128, 192, 256, 384 and 512 at 1024 cubed (AMD Zen 5, V8 14.6).
 _RELAXED = SummationOrder(longest_chain=256, fused=None)
 _PLAIN = SummationOrder(longest_chain=256, fused=False)
+_PAIRS = SummationOrder(longest_chain=512, fused=False)
+_QUADS = SummationOrder(longest_chain=1024, fused=False)
 
 # The tiles: 12 sums + 2 of B + 1 of A fill the 15 vector registers a browser's compiler leaves on x86-64 (6 x 8); Cranelift
 # spills them and is at its best with 8 sums (4 x 8), and so is every compiler where product and sum are two instructions.
@@ -136,11 +145,18 @@ ROWS: tuple[Row, ...] = (
     Row("gemm_f64", "relaxed", 4, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,)),
     Row("gemv_f64", "simd128", 4, 4, FLOAT64, _PLAIN, suits=_VECTORS),
     Row("gemm_f64", "simd128", 4, 4, FLOAT64, _PLAIN),
-    # Sums of integers wrap and have no order; `order` only says how far the driver walks at a time.
+    # Sums of integers wrap and have no order; `order` only says how far the driver walks at a time (the same bytes for all).
+    Row("gemm_i8", "dot", 6, 8, INT32, _QUADS, (RELAXED_SIMD, EXACT_DOT), (BROWSER_HOST,), depth_multiple=4, head_words=2),
+    Row("gemm_i8", "sdot", 6, 8, INT32, _QUADS, (RELAXED_SIMD, EXACT_SDOT), (BROWSER_HOST,), depth_multiple=4, head_words=2),
+    Row("gemm_i8", "i16", 4, 8, INT32, _PAIRS, depth_multiple=2),
     Row("gemm_i8", "simd128", 4, 8, INT32, _PLAIN),
 )
 
 TOKENS: tuple[str, ...] = tuple(dict.fromkeys(row.token for row in ROWS))
+
+
+# The tokens of which an engine has at most one.
+DOT_TOKENS: tuple[str, ...] = ("dot", "sdot")
 
 
 def module_asset(token: str) -> str:
@@ -223,6 +239,11 @@ def require_available(traits: EngineTraits, family: str | None, token: str | Non
         else:
             return
     raise errors[0]
+
+
+def names_row(row: Row, family: str | None, token: str | None) -> bool:
+    """Whether forced names, at least one of them given, leave `row` in question."""
+    return (family, token) != (None, None) and family in (None, *_names(row)) and token in (None, row.token)
 
 
 def _names(row: Row) -> tuple[str, str, str]:

@@ -6,7 +6,7 @@ Runs on one thread. Copies nothing in the browser; outside it the engine copies 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
@@ -18,9 +18,10 @@ from ..problem import Layout, Problem, require_apart, require_in_buffer
 from .blocking import block
 from .engines import Bound, Engine, default_engine
 from .engines.host_memory import PinnedBuffer
-from .families import ROWS, EngineTraits, SummationOrder, check_names, choose_family, require_available
+from .families import ROWS, EngineTraits, SummationOrder, check_names, choose_family, names_row, require_available
 from .packing import Packing
 from .plan import make_packing_plan, make_plan
+from .probe import exact_dot
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ class CpuGemm:
         check_names(family, token)
         self._family, self._token = family, token
         self.engine: Engine = engine or default_engine()
-        require_available(self.engine.traits, family, token)
+        names_integers = any(row.accumulator is INT32 and names_row(row, family, token) for row in ROWS)
+        require_available(self._integer_traits() if names_integers else self.engine.traits, family, token)
 
     @property
     def zero_copy(self) -> bool:
@@ -159,7 +161,7 @@ class CpuGemm:
         """
         _check_sizes(problem)
         require_apart("CpuGemm", problem)
-        row = choose_family(INT32, self.engine.traits, family=self._family, token=self._token_in_force())
+        row = choose_family(INT32, self._integer_traits(), family=self._family, token=self._token_in_force())
         if problem.is_empty:
             return CpuCall(row.name, row.order, None, False)
         plan = make_plan(problem, block_words=block_words, keep_rows=keep_rows)
@@ -196,6 +198,10 @@ class CpuGemm:
                 if not same and place.may_share(place_d):
                     raise AliasError(f"CpuGemm: d shares memory with {name}")
             call(addresses["a"], addresses["b"], addresses["c"], addresses["d"], addresses["bias"])
+
+    def _integer_traits(self) -> EngineTraits:
+        """The engine's traits with its int8 dot product, which is looked for when the first integer product asks."""
+        return replace(self.engine.traits, dot=exact_dot(self.engine))
 
     def _token_in_force(self) -> str | None:
         if self._token is not None:

@@ -15,8 +15,9 @@ from typing import Any
 
 from py_gemm.cpu.engines import browser
 from py_gemm.cpu.engines.host_memory import PinnedBuffer
-from py_gemm.cpu.families import ROWS
+from py_gemm.cpu.families import DOT_TOKENS, ROWS
 from py_gemm.cpu.gemm import CpuGemm
+from py_gemm.cpu.probe import exact_dot
 from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8, ElementType
 from py_gemm.epilogue import Activation
 from py_gemm.errors import AliasError, DeviceMemoryError, UnsupportedError
@@ -44,7 +45,8 @@ def check() -> dict[str, Any]:
     check_fallback()
     check_growth(gemm)
     check_exhaustion(gemm)
-    return {"info": gemm.info, "relaxed_simd": found.relaxed_simd, "token": found.token, "ran": ran[0]}
+    dot = exact_dot(gemm.engine)
+    return {"info": gemm.info, "relaxed_simd": found.relaxed_simd, "dot": dot, "token": found.token, "ran": ran[0]}
 
 
 def expect(words: str, error: Exception) -> None:
@@ -84,7 +86,12 @@ def check_integers(gemm: CpuGemm) -> list[str]:
     ran = []
     chance = random.Random(2)
     for row in (row for row in ROWS if row.accumulator is INT32):
-        forced = CpuGemm(family=row.name, engine=gemm.engine)
+        try:
+            forced = CpuGemm(family=row.name, engine=gemm.engine)
+        except UnsupportedError as error:
+            expect("lacks", error)
+            assert row.token in DOT_TOKENS
+            continue
         for m, n, k in ((1, 1, 1), (5, 9, 3), (4, 8, 260), (13, 17, 0)):
             a = array.array("b", [chance.randint(-128, 127) for _ in range(m * k)])
             b = array.array("B", [chance.randint(0, 255) for _ in range(k * n)])

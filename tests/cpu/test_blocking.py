@@ -22,7 +22,7 @@ def test_blocks_are_whole_tiles_and_regions_lie_apart(row: object, m: int, n: in
     chosen = next(each for each in ROWS if each is row)
     size = chosen.accumulator.size
     cut = block(chosen, m, n, k, geometry)
-    depth = min(cut.chain, k)
+    depth = -(-min(cut.chain, k) // chosen.depth_multiple) + chosen.head_words  # words a lane
     assert cut.block_rows % chosen.rows == cut.block_columns % chosen.columns == cut.total_rows % chosen.rows == 0
     assert 0 < cut.block_rows <= cut.total_rows
     assert cut.block_rows * depth * size <= max(geometry.a_bytes, chosen.rows * depth * size)

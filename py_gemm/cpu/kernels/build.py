@@ -17,10 +17,16 @@ from .wasm_module import FUNCTION, GLOBAL, MEMORY, read_module
 
 HERE = Path(__file__).parent
 ZIGLANG_VERSION = "0.17.1"
-SOURCES = ("gemm_f32.c", "gemm_f64.c")
-# Families whose kernels are in the module of one token only.
-TOKEN_SOURCES = {"simd128": ("gemm_i8.c",)}
-FEATURES = {"relaxed": "generic+simd128+bulk_memory+relaxed_simd", "simd128": "generic+simd128+bulk_memory"}
+SOURCES: dict[str, tuple[str, ...]] = {
+    "relaxed": ("gemm_f32.c", "gemm_f64.c"),
+    "simd128": ("gemm_f32.c", "gemm_f64.c", "gemm_i8.c"),
+    "dot": ("gemm_i8_dot.c",),
+    "sdot": ("gemm_i8_sdot.c",),
+    "i16": ("gemm_i8_i16.c",),
+}
+_PLAIN = "generic+simd128+bulk_memory"
+_RELAXED = f"{_PLAIN}+relaxed_simd"
+FEATURES = {"relaxed": _RELAXED, "simd128": _PLAIN, "dot": _RELAXED, "sdot": _RELAXED, "i16": _PLAIN}
 
 # Loop strength reduction hides that offsets do not wrap, which costs an addition for each load of the inner loop; the scheduler
 # would hoist all splats of A and spill. Without both the inner loop is what one would write by hand (1.3 to 1.6 times as fast).
@@ -41,7 +47,7 @@ def build(token: str) -> bytes:
     target = ("-target", "wasm32-freestanding", f"-mcpu={FEATURES[token]}")
     with tempfile.TemporaryDirectory() as folder:
         objects = []
-        for source in (*SOURCES, *TOKEN_SOURCES.get(token, ())):
+        for source in SOURCES[token]:
             made = Path(folder, source).with_suffix(".o")
             _compiler(*target, *COMPILE_FLAGS, "-c", source, "-o", str(made))
             check_object(source, made.read_bytes())

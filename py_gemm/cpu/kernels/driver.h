@@ -13,6 +13,17 @@
 // A family that works on packed panels (PACKED_A, PACKED_B), or whose finish depends on the place of a tile (FINISH_TILE), defines
 // these three; the others leave them out.
 
+// Families whose micro-kernels take several steps of depth at once define PANEL_BYTES, STEPS_OF(depth) (how many the micro-kernel
+// counts), and, where their panels have heads, HEAD_BYTES and BEGIN_TILE, which says what a tile starts from.
+
+#ifndef PANEL_BYTES
+#define PANEL_BYTES(depth, width) ((depth) * (width) * REAL_BYTES)
+#define STEPS_OF(depth) (depth)
+#endif
+#ifndef BEGIN_TILE
+#define HEAD_BYTES(width) 0
+#define BEGIN_TILE(...)
+#endif
 #ifndef FINISH_TILE
 #define PACKED_A(arguments, scratch, row, rows, depth)
 #define PACKED_B(arguments, scratch, column, columns, depth)
@@ -47,31 +58,27 @@ INLINE void multiply_block(const uint32_t rows_of_tile, const uint32_t columns_o
                            uint32_t row_base, uint32_t rows, uint32_t column_base, uint32_t columns, address totals,
                            uint32_t depth, uint32_t first_chain, uint32_t last_chain) {
   const uint32_t tile_bytes = rows_of_tile * columns_of_tile * REAL_BYTES;
-  const address zeros = scratch + SCRATCH_ZEROS, tile = scratch + SCRATCH_TILE;
+  const address start = scratch + SCRATCH_ZEROS, tile = scratch + SCRATCH_TILE;
   for (uint32_t column = 0; column < columns; column += columns_of_tile) {
     address panel_a = panels_a;
     const uint32_t wide = smaller(columns - column, columns_of_tile);
     address bias = arguments->bias + row_base * arguments->bias_row + (column_base + column) * arguments->bias_column;
     if (last_chain && arguments->has_bias) load_bias(arguments, scratch, column_base + column, bias, wide);
     for (uint32_t row = 0; row < rows; row += rows_of_tile) {
-      if (first_chain && last_chain) {
-        micro_kernel(depth, panel_a, panel_b, zeros, tile);
-      } else if (first_chain) {
-        micro_kernel(depth, panel_a, panel_b, zeros, totals);
-      } else {
-        micro_kernel(depth, panel_a, panel_b, zeros, tile);
-        add_tile(tile_bytes, totals, tile, last_chain ? tile : totals);
-      }
+      BEGIN_TILE(rows_of_tile, arguments, panel_a, panel_b, depth, start);
+      const address into = first_chain && !last_chain ? totals : tile;
+      micro_kernel(STEPS_OF(depth), panel_a + HEAD_BYTES(rows_of_tile), panel_b + HEAD_BYTES(columns_of_tile), start, into);
+      if (!first_chain) add_tile(tile_bytes, totals, tile, last_chain ? tile : totals);
       if (last_chain) {
         const uint32_t i = row_base + row, j = column_base + column;
         FINISH_TILE(i, j, columns_of_tile, arguments, scratch, operands.c + i * arguments->row_c + j * arguments->column_c,
                     operands.d + i * arguments->row_d + j * arguments->column_d, bias, smaller(rows - row, rows_of_tile), wide, 1);
         bias += rows_of_tile * arguments->bias_row;
       }
-      panel_a += depth * rows_of_tile * REAL_BYTES;
+      panel_a += PANEL_BYTES(depth, rows_of_tile);
       totals += tile_bytes;
     }
-    panel_b += depth * columns_of_tile * REAL_BYTES;
+    panel_b += PANEL_BYTES(depth, columns_of_tile);
   }
 }
 

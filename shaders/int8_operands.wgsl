@@ -40,6 +40,8 @@ const A_ALONG_K = 4u;
 const A_ACROSS = 8u;
 const B_ALONG_K = 16u;
 const B_ACROSS = 32u;
+// The sums are added to those that lie in D already: a later part of a deep k. Only where int32 is stored.
+const ADDS = 64u;
 
 @group(0) @binding(0) var<uniform> parameters: Parameters;
 @group(0) @binding(1) var<storage, read> a: array<u32>;

@@ -77,6 +77,16 @@ def test_grids_past_the_limit_of_an_axis_are_cut(device: Any, sizes: tuple[int, 
     assert np.array_equal(pg.int8_gemm(case.a, case.b, **case.zeros, requantize=case.rules, device=device), case.bytes)
 
 
+def test_a_deep_product_within_small_limits(device: Any) -> None:
+    """K in parts, pieces by the grid and by the scratch, and requantized rows and columns, all at once."""
+    case = Product(2, 70, 131, 33_000)
+    limit(device, max_compute_workgroups_per_dimension=1)
+    assert np.array_equal(pg.int8_gemm(case.a, case.b, **case.zeros, requantize=case.rules, device=device), case.bytes)
+    assert np.array_equal(pg.int8_gemm(case.a, case.b, **case.zeros, device=device), case.sums)
+    few = Product(3, 70, 33_000)
+    assert np.array_equal(pg.int8_gemm(few.a, few.b, **few.zeros, requantize=few.rules, device=device), few.bytes)
+
+
 def test_a_batch_of_70000(device: Any) -> None:
     a = np.arange(70_000 * 2, dtype="i4").astype("i1").reshape(70_000, 1, 2)
     b = np.array([[3], [-2]], "i1")

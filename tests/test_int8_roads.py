@@ -79,6 +79,21 @@ def test_sums_wrap_modulo_2_to_the_32(road: Road, depth: int) -> None:
     assert np.array_equal(road.multiply(a, b, zero_point_b=255), expected)
 
 
+@pytest.mark.parametrize("depth", [32_768, 32_769, 140_001, 300_000])
+@pytest.mark.parametrize("step", [1, 2], ids=["neighbours", "scattered"])
+def test_any_depth(road: Road, depth: int, step: int) -> None:
+    """Mesa's llvmpipe ends loops after 65,535 iterations: no invocation may need more, however deep the product."""
+    rng = np.random.default_rng(depth)
+    a = rng.integers(-128, 128, (2, 3, step * depth)).astype("i1")[..., ::step]
+    b = rng.integers(0, 256, (step * depth, 5)).astype("u1")[::step]
+    sums = (a.astype("i8") + 5) @ (b.astype("i8") - [[1, 2, 3, 4, 255]])
+    zeros = {"zero_point_a": -5, "zero_point_b": [[1, 2, 3, 4, 255]]}
+    assert np.array_equal(road.multiply(a, b, **zeros), wrapped(sums))
+    bias = rng.integers(-(1 << 20), 1 << 20, (3, 1))
+    expected = np.clip(np.rint((wrapped(sums) + bias) * 2.0**-18) + 1, 0, 255)
+    assert np.array_equal(road.multiply(a, b, **zeros, requantize=pg.Requantize(2.0**-18, 1, bias, "uint8")), expected)
+
+
 @pytest.mark.parametrize(
     ("m", "n", "k"), [(1, 1, 1), (1, 129, 67), (3, 5, 63), (4, 32, 64), (13, 33, 65), (16, 31, 129), (9, 4, 300)]
 )

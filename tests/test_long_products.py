@@ -120,6 +120,7 @@ def test_a_pace_is_learnt_from_runs_that_are_long_enough() -> None:
     first = pace.rate
     pace.note(10**9, 0.001)
     pace.note(10**9, None)
+    pace.note(10**6, 0.5)
     assert pace.rate == first
     pace.note(10**9, 0.1)
     assert pace.rate == (first + 10**10) / 2

@@ -45,9 +45,11 @@ class Int8Gemm:
         self.type_a, self.type_b = _byte_type("dtype_a", dtype_a), _byte_type("dtype_b", dtype_b)
         m, by_rows = self._request
         self.row: Int8Variant = choose_int8_variant(Int8Request(device.capabilities, m, by_rows), variant, self._table)
-        self._plans: OrderedDict[tuple[Any, ...], tuple[Problem, Step | None]] = OrderedDict()
+        self._plans: OrderedDict[tuple[Any, ...], tuple[Problem, list[Step], int]] = OrderedDict()
         self._blocks: dict[bytes, Buffer] = {}
         self._made: OrderedDict[tuple[Any, ...], Block] = OrderedDict()
+        self._scratch: Buffer | None = None
+        self._outgrown: list[Buffer] = []
 
     @property
     def variant(self) -> str:
@@ -87,7 +89,8 @@ class Int8Gemm:
         strides to the dense size; stride_a = 0 or stride_b = 0 shares one operand. Elements of C's buffer outside the product are
         not touched, not even in words that the product shares with them.
 
-        Zero points and requantization go into a small buffer, made when they are first used and kept until `release_bindings`.
+        Zero points and requantization go into a small buffer, made when they are first used and kept until `release_bindings`; so
+        are int32 sums, where a product of k > 32,768 is requantized. Buffers must not be released before the encoder is submitted.
 
         Raises ShapeError (sizes, strides, ranges, a grid past the device's limit), ValueError (zero points), AliasError (C's
         buffer is also an input), UnsupportedError (an operand larger than a binding).
@@ -110,25 +113,31 @@ class Int8Gemm:
                 offset_a=offset_a, offset_b=offset_b, offset_c=offset_c,
             )  # fmt: skip
             problem = replace(problem, b=replace(problem.b, type=self.type_b), d=replace(problem.d, type=result))
-            found = problem, self._plan(problem)
+            found = problem, *self._plan(problem)
             self._plans[key] = found
             if len(self._plans) > _PLANS:
                 self._plans.popitem(last=False)
-        problem, step = found
+        problem, steps, scratch = found
         block = self._block(m, n, zero_point_a, zero_point_b, requantize)
         buffers = {"a": device.adopt(a), "b": device.adopt(b), "c": device.adopt(c)}
         self._check_buffers(problem, buffers)
-        if step is None:
+        if not steps:
             return
-        if not problem.k:
-            buffers["a"] = buffers["b"] = device.nothing
-        bound = (buffers["a"], buffers["b"], self._on_device(block), buffers["c"])
-        device.record(encoder, (Dispatch(step.shader, bound, step.parameters, step.workgroups),))
+        buffers |= {"bias": self._on_device(block), "sum": buffers["c"], "nothing": device.nothing}
+        if scratch:
+            buffers["scratch"] = self._scratch_of(scratch)
+        device.record(
+            encoder,
+            tuple(
+                Dispatch(step.shader, tuple(buffers[name] for name in step.buffers), step.parameters, step.workgroups)
+                for step in steps
+            ),
+        )
 
     @property
     def shaders(self) -> tuple[ShaderKey, ...]:
-        """What `device.prepare` compiles ahead: for int32 results, and for requantized ones."""
-        return tuple(ShaderKey(f"{self.row.kernel}_{store}", ()) for store in ("sum", "bytes"))
+        """What `device.prepare` compiles ahead: for int32 results, for requantized ones, and for those of a deep k."""
+        return tuple(ShaderKey(name, ()) for name in (f"{self.row.kernel}_sum", f"{self.row.kernel}_bytes", "int8_finish"))
 
     def release_bindings(self) -> None:
         """Drop the cached bind groups (at most 64 a pipeline), with them the hold on their buffers, and the buffers of zero points
@@ -136,14 +145,21 @@ class Int8Gemm:
         for key in self.shaders:
             self.device.release_bindings(key)
         self._blocks.clear()
+        self._outgrown.clear()
+        self._scratch = None
 
-    def _plan(self, problem: Problem) -> Step | None:
+    def _plan(self, problem: Problem) -> tuple[list[Step], int]:
         limits = self.device.capabilities.limits
         require_one_int8_grid("encode", problem, self.row, limits)
-        if problem.is_empty:
-            return None
-        (step,) = plan_int8(problem, self.row, limits, target=problem.d)
-        return step
+        return ([], 0) if problem.is_empty else plan_int8(problem, self.row, limits, target=problem.d)
+
+    def _scratch_of(self, nbytes: int) -> Buffer:
+        """Sums of a deep k on their way to bytes. A larger one takes the place of a smaller; the encoders of before keep theirs."""
+        if self._scratch is None or self._scratch.nbytes < nbytes:
+            if self._scratch is not None:
+                self._outgrown.append(self._scratch)
+            self._scratch = self.device.create_buffer(nbytes)
+        return self._scratch
 
     def _block(self, m: int, n: int, zero_point_a: Any, zero_point_b: Any, requantize: Requantize | None) -> Block:
         """The block, remembered where the zero points are plain integers."""
@@ -190,7 +206,7 @@ class Int8GemmSkinny(Int8Gemm):
     _table = SKINNY_VARIANTS
     _request = (1, True)
 
-    def _plan(self, problem: Problem) -> Step | None:
+    def _plan(self, problem: Problem) -> tuple[list[Step], int]:
         if problem.m > FEW_ROWS:
             raise ShapeError(f"encode: m is {problem.m}; Int8GemmSkinny takes at most {FEW_ROWS} rows, Int8Gemm any number")
         if problem.b.column_stride != 1:

@@ -11,7 +11,7 @@ from ..epilogue import Activation
 from ..errors import ShapeError
 from ..problem import Problem
 from .device import Device
-from .int8_plan import int8_shader, is_by_rows, plan_int8
+from .int8_plan import int8_shaders, is_by_rows, plan_int8
 from .int8_variants import Int8Request, Int8Variant, choose_int8_variant
 from .operation import GemmOperation, Operand
 from .planner import Plan, operand_bytes, require_binding, result_elements
@@ -54,15 +54,15 @@ class Int8Operation(GemmOperation):
 
     @property
     def shaders(self) -> tuple[ShaderKey, ...]:
-        """The pipeline of the operation, for `device.missing` and `device.prepare`."""
-        return () if self.problem.is_empty else (int8_shader(self.problem, self.int8_row),)
+        """The pipelines of the operation, for `device.missing` and `device.prepare`."""
+        return () if self.problem.is_empty else int8_shaders(self.problem, self.int8_row)
 
     def _plan(self, bias_offset: int, gather_c: bool, most_flops: int | None) -> Plan:
         key = (bias_offset, gather_c, most_flops)
         if key not in self._plans:
             problem = self.problem
-            steps = plan_int8(problem, self.int8_row, self.device.capabilities.limits, most_flops, self.origin)
-            self._plans[key] = Plan(tuple(steps), problem.d.type.size * result_elements(problem), 0)
+            steps, scratch = plan_int8(problem, self.int8_row, self.device.capabilities.limits, most_flops, self.origin)
+            self._plans[key] = Plan(tuple(steps), problem.d.type.size * result_elements(problem), 0, scratch)
         return self._plans[key]
 
     def _check_bias(self, bias: Operand) -> None:

@@ -1,8 +1,8 @@
 """An int8 problem + variant + limits -> its dispatches. Pure: knows no device; buffers are names.
 
 Names: "a", "b" are the operands, "bias" the block of py_gemm/int8_block.py, "sum" the result (int32, or requantized bytes),
-"nothing" a buffer that no kernel reads. What passes a limit is cut into pieces; a piece is the same problem with other offsets, and
-another first row and column for the vectors of the block. Integers do not mind.
+"scratch" int32 sums of a k that is cut, "nothing" a buffer that no kernel reads. What passes a limit is cut into pieces; a piece is
+the same problem with other offsets, and another first row and column for the vectors of the block. Integers do not mind.
 """
 
 from __future__ import annotations
@@ -20,15 +20,25 @@ from .planner import Step, dense_layout
 from .shaders import ShaderKey
 
 # The flags of shaders/int8_operands.wgsl.
-A_UNSIGNED, B_UNSIGNED, A_ALONG_K, A_ACROSS, B_ALONG_K, B_ACROSS = 1, 2, 4, 8, 16, 32
+A_UNSIGNED, B_UNSIGNED, A_ALONG_K, A_ACROSS, B_ALONG_K, B_ACROSS, ADDS = 1, 2, 4, 8, 16, 32, 64
 
 _PARAMETERS = struct.Struct("<17I")
 _WORD = 0xFFFF_FFFF
 
+# Steps of k in one dispatch. llvmpipe ends all loops of an invocation after 65,535 iterations in total, and the sums are then wrong
+# without a word; 32,768 steps take at most 37,376 (staging without neighbours). No other device minds the cut.
+DEEPEST = 32_768
 
-def int8_shader(problem: Problem, variant: Int8Variant) -> ShaderKey:
-    """The pipeline of a problem: sums are stored whole, requantized elements in packed words."""
-    return ShaderKey(f"{variant.kernel}_{'sum' if problem.d.type is INT32 else 'bytes'}", ())
+# Rows and columns of a workgroup of shaders/int8_finish.wgsl.
+_FINISH_TILE = (64, 64)
+
+
+def int8_shaders(problem: Problem, variant: Int8Variant) -> tuple[ShaderKey, ...]:
+    """The pipelines of a problem: int32 sums, or requantized elements in packed words, by a pass of their own where k is cut."""
+    whole, packed = ShaderKey(f"{variant.kernel}_sum", ()), ShaderKey(f"{variant.kernel}_bytes", ())
+    if problem.d.type is INT32:
+        return (whole,)
+    return (packed,) if problem.k <= DEEPEST else (whole, ShaderKey("int8_finish", ()))
 
 
 def plan_int8(
@@ -38,43 +48,63 @@ def plan_int8(
     most_flops: int | None = None,
     origin: tuple[int, int] = (0, 0),
     target: Layout | None = None,
-) -> list[Step]:
-    """The dispatches of a problem that is not empty. most_flops: what one dispatch should stay below. origin: the row and column of
-    the block's vectors at which the problem begins. target: where D lies, with unit column stride; None: dense."""
+) -> tuple[list[Step], int]:
+    """The dispatches of a problem that is not empty, and how many bytes of "scratch" they need.
+
+    most_flops: what one dispatch should stay below. origin: the row and column of the block's vectors at which the problem begins.
+    target: where D lies, with unit column stride; None: dense. Of a k past DEEPEST one part after the other is added up.
+    """
     a, b, d = problem.a, problem.b, target or dense_layout(problem.m, problem.n, problem.batch, problem.d.type)
     reads = problem.k > 0
-    flags = _flags(problem)
     idle = (0,) * len(problem.batch)
     batch, strides = collapse_batch(
         problem.batch, (a.batch_strides if reads else idle, b.batch_strides if reads else idle, d.batch_strides)
     )
     axis = max(range(len(batch)), key=lambda each: batch[each], default=0)
     a_batch, b_batch, d_batch = (each[axis] if batch else 0 for each in strides)
+    finishes = problem.d.type is not INT32 and problem.k > DEEPEST
     piece = piece_sizes(
         Piece(batch[axis] if batch else 1, problem.m, problem.n, 1),
         problem.k,
         variant.tile,
         most_workgroups=limits.max_compute_workgroups_per_dimension,
-        most_elements=None,
+        most_elements=limits.max_storage_buffer_binding_size // INT32.size if finishes else None,
         most_flops=most_flops,
     )
-    shader = int8_shader(problem, variant)
-    names = ("a" if reads else "nothing", "b" if reads else "nothing", "bias", "sum")
-    tile_rows, tile_columns = variant.tile
+    names = ("a" if reads else "nothing", "b" if reads else "nothing", "bias")
+    shader, *finish = int8_shaders(problem, variant)
     steps = []
+    scratch = 0
     for at_a, at_b, at_d, products in batch_pieces(batch, axis, strides, piece.products):
         for (row, rows), (column, columns) in product(cuts(problem.m, piece.rows), cuts(problem.n, piece.columns)):
-            words = (
-                rows, columns, problem.k, flags,
-                a.offset + at_a + row * a.row_stride, a.row_stride, a.column_stride, a_batch,
-                b.offset + at_b + column * b.column_stride, b.row_stride, b.column_stride, b_batch,
-                d.offset + at_d + row * d.row_stride + column, d.row_stride, d_batch,
-                origin[0] + row, origin[1] + column,
-            )  # fmt: skip
-            parameters = _PARAMETERS.pack(*(word & _WORD for word in words))
-            grid = (-(-columns // tile_columns), -(-rows // tile_rows), products)
-            steps.append(Step(shader, names, parameters, grid, 2 * rows * columns * problem.k * products))
-    return steps
+            first_a, first_b = a.offset + at_a + row * a.row_stride, b.offset + at_b + column * b.column_stride
+            place = (d.offset + at_d + row * d.row_stride + column, d.row_stride, d_batch)
+            inside = (0, columns, rows * columns) if finish else place
+            begin = (origin[0] + row, origin[1] + column)
+            for first, depth in cuts(problem.k, DEEPEST) if reads else ((0, 0),):
+                words = (
+                    rows, columns, depth, _flags(problem) | (ADDS if first else 0),
+                    first_a + first * a.column_stride, a.row_stride, a.column_stride, a_batch,
+                    first_b + first * b.row_stride, b.row_stride, b.column_stride, b_batch,
+                    *inside, *begin,
+                )  # fmt: skip
+                grid = _grid(rows, columns, products, variant.tile)
+                flops = 2 * rows * columns * depth * products
+                steps.append(Step(shader, (*names, "scratch" if finish else "sum"), _pack(words), grid, flops))
+            if finish:
+                scratch = max(scratch, INT32.size * products * rows * columns)
+                words = (rows, columns, 0, 0, 0, columns, 0, rows * columns, 0, 0, 0, 0, *place, *begin)
+                grid = _grid(rows, columns, products, _FINISH_TILE)
+                steps.append(Step(finish[0], ("scratch", "nothing", "bias", "sum"), _pack(words), grid))
+    return steps, scratch
+
+
+def _pack(words: tuple[int, ...]) -> bytes:
+    return _PARAMETERS.pack(*(word & _WORD for word in words))
+
+
+def _grid(rows: int, columns: int, products: int, tile: tuple[int, int]) -> tuple[int, int, int]:
+    return -(-columns // tile[1]), -(-rows // tile[0]), products
 
 
 def require_one_int8_grid(operation: str, problem: Problem, variant: Int8Variant, limits: Limits) -> None:

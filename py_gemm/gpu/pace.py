@@ -5,9 +5,9 @@ result. Pure bookkeeping: measures nothing itself.
 from __future__ import annotations
 
 # Operations a second before anything ran: what the slowest integrated GPUs give, and what SwiftShader gives on two cores.
-HARDWARE_RATE, SOFTWARE_RATE = 5e10, 5e8
-# Shorter runs measure the way to the device and back rather than the device.
-SHORTEST_SECONDS = 0.02
+HARDWARE_RATE, SOFTWARE_RATE = 5e10, 3e8
+# Shorter runs, and smaller ones, measure the way to the device and back rather than the device.
+SHORTEST_SECONDS, SMALLEST_FLOPS = 0.02, 10**8
 
 
 class Pace:
@@ -18,7 +18,7 @@ class Pace:
 
     def note(self, flops: int, seconds: float | None) -> None:
         """Learn from a run: half the way towards what it showed."""
-        if seconds is not None and seconds >= SHORTEST_SECONDS and flops > 0:
+        if seconds is not None and seconds >= SHORTEST_SECONDS and flops >= SMALLEST_FLOPS:
             self.rate = (self.rate + flops / seconds) / 2
 
     def flops_in(self, milliseconds: int) -> int:

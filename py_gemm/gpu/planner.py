@@ -150,12 +150,15 @@ def plan_product(
     axis = max(range(len(batch)), key=lambda each: batch[each]) if batch else 0
     along = tuple(strides[axis] if batch else 0 for strides in (strides_a, strides_b, strides_d))
     scratch = min(SCRATCH_BYTES, limits.max_storage_buffer_binding_size)
+    most = limits.max_compute_workgroups_per_dimension
+    # The planes of a piece must fit the scratch, and one pass over its elements the grid.
+    most_elements = min(max(scratch // (4 * ranges.count), 1), most * most * _LINEAR)
     piece = piece_sizes(
         Piece(batch[axis] if batch else 1, problem.m, problem.n, ranges.count if split else 1),
         problem.k if reads else 0,
         variant.tile[:2],
-        most_workgroups=limits.max_compute_workgroups_per_dimension,
-        most_elements=max(scratch // (4 * ranges.count), 1) if split else None,
+        most_workgroups=most,
+        most_elements=most_elements if split else None,
         most_flops=most_flops,
     )
     shader = ShaderKey(variant.kernel, (problem.a.type, problem.b.type))

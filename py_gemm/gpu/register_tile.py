@@ -26,16 +26,23 @@ A_VECTORS_ALONG_K, A_VECTORS_ACROSS, B_VECTORS_ALONG_K, B_VECTORS_ACROSS = 64, 1
 
 @dataclass(frozen=True, slots=True)
 class RegisterTile:
-    """rows, columns, depth: of a workgroup and its k step. block_rows, block_columns: of an invocation, multiples of 4."""
+    """rows, columns, depth: of a workgroup and its k step. block_rows, block_columns: of an invocation, multiples of 4.
+
+    direct: nothing is staged; every invocation reads its operands itself, four terms of k at a time, and waits for nobody. The
+    best where caches are good or barriers dear (Apple's GPUs, renderers on the CPU).
+    """
 
     rows: int
     columns: int
     depth: int
     block_rows: int
     block_columns: int
+    direct: bool = False
 
     @property
     def name(self) -> str:
+        if self.direct:
+            return f"direct-{self.rows}x{self.columns}-block{self.block_rows}x{self.block_columns}"
         return f"register-{self.rows}x{self.columns}x{self.depth}-block{self.block_rows}x{self.block_columns}"
 
     @property
@@ -48,7 +55,7 @@ class RegisterTile:
 
     @property
     def workgroup_bytes(self) -> int:
-        return 4 * self.depth * (self.rows + self.columns)
+        return 0 if self.direct else 4 * self.depth * (self.rows + self.columns)
 
 
 TILES = (
@@ -62,12 +69,39 @@ TILES = (
     RegisterTile(64, 128, 8, 8, 8),
     RegisterTile(128, 64, 16, 8, 8),
     RegisterTile(128, 128, 8, 8, 8),
+    RegisterTile(64, 64, 4, 4, 4, direct=True),
+    RegisterTile(32, 32, 4, 4, 4, direct=True),
+    RegisterTile(32, 64, 4, 4, 8, direct=True),
+    RegisterTile(64, 32, 4, 8, 4, direct=True),
 )
 
 
 def kernel_text(tile: RegisterTile) -> str:
     """Staging of both operands and `main`; joined after product.wgsl and finish.wgsl."""
-    return "\n".join((_constants(tile), _staging("a", tile, binding=5), _staging("b", tile, binding=6), _main(tile)))
+    if tile.direct:
+        return "\n".join((_constants(tile), _VECTORS, _STORE, _direct_main(tile)))
+    return "\n".join((_constants(tile), _staging("a", tile, binding=5), _staging("b", tile, binding=6), _STORE, _main(tile)))
+
+
+_VECTORS = """
+@group(0) @binding(5) var<storage, read> a_vectors: array<vec4<f32>>;
+@group(0) @binding(6) var<storage, read> b_vectors: array<vec4<f32>>;
+"""
+
+_STORE = """
+fn store(row: u32, column: u32, first: u32, sums: vec4<f32>) {
+    if (row >= parameters.m) {
+        return;
+    }
+    let start = first + row * parameters.d_row;
+    var values = sums;
+    for (var part = 0u; part < 4u; part++) {
+        if (column + part < parameters.n) {
+            d[start + column + part] = finish(values[part], start + column + part, column + part);
+        }
+    }
+}
+"""
 
 
 def _constants(tile: RegisterTile) -> str:
@@ -116,19 +150,6 @@ def _main(tile: RegisterTile) -> str:
     ]
     lines = "\n".join
     return f"""
-fn store(row: u32, column: u32, first: u32, sums: vec4<f32>) {{
-    if (row >= parameters.m) {{
-        return;
-    }}
-    let start = first + row * parameters.d_row;
-    var values = sums;
-    for (var part = 0u; part < 4u; part++) {{
-        if (column + part < parameters.n) {{
-            d[start + column + part] = finish(values[part], start + column + part, column + part);
-        }}
-    }}
-}}
-
 @compute @workgroup_size({tile.invocations}, 1, 1)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) lane: u32) {{
     let first_row = workgroup.y * {tile.rows}u;
@@ -159,6 +180,99 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         }}
     }}
     {" ".join(add)}
+
+    let first = parameters.d_offset + product * parameters.d_batch + range * parameters.d_range;
+{lines(store)}
+}}
+"""
+
+
+def _direct_main(tile: RegisterTile) -> str:
+    """Whole blocks of vectors four terms at a time; the rest, and whatever lies otherwise, term by term with checks."""
+    groups = tile.block_columns // 4
+    grid_columns = tile.columns // tile.block_columns
+    rows, terms = range(tile.block_rows), range(4)
+    block = [(row, group) for row in rows for group in range(groups)]
+    declare = [f"    var {kind}{row}_{group} = vec4<f32>();" for kind in ("total", "chain") for row, group in block]
+    fast = [f"            let a{row} = a_vectors[a_at + {row}u * a_step];" for row in rows]
+    for term in terms:
+        fast += [
+            f"            let b{term}_{group} = b_vectors[b_at + {term}u * b_step + {group * grid_columns}u];"
+            for group in range(groups)
+        ]
+        fast += [
+            f"            chain{row}_{group} = fma(vec4<f32>(a{row}.{'xyzw'[term]}), b{term}_{group}, chain{row}_{group});"
+            for row, group in block
+        ]
+    slow = [f"        let b{group} = fetch_b(b_start, column + {4 * group * grid_columns}u, k);" for group in range(groups)]
+    for row in rows:
+        slow.append(f"        let a{row} = vec4<f32>(fetch_a(a_start, row + {row}u, k));")
+        slow += [f"        chain{row}_{group} = fma(a{row}, b{group}, chain{row}_{group});" for group in range(groups)]
+    add = " ".join(f"total{row}_{group} += chain{row}_{group};" for row, group in block)
+    clear = " ".join(f"chain{row}_{group} = vec4<f32>();" for row, group in block)
+    store = [f"    store(row + {row}u, column + {4 * group * grid_columns}u, first, total{row}_{group});" for row, group in block]
+    lines = "\n".join
+    return f"""
+fn fetch_a(start: u32, row: u32, k: u32) -> f32 {{
+    if (row < parameters.m) {{
+        return load_a(start + row * parameters.a_row + k * parameters.a_column);
+    }}
+    return 0.0;
+}}
+
+fn fetch_one(start: u32, column: u32, k: u32) -> f32 {{
+    if (column < parameters.n) {{
+        return load_b(start + k * parameters.b_row + column * parameters.b_column);
+    }}
+    return 0.0;
+}}
+
+fn fetch_b(start: u32, column: u32, k: u32) -> vec4<f32> {{
+    return vec4<f32>(
+        fetch_one(start, column, k),
+        fetch_one(start, column + 1u, k),
+        fetch_one(start, column + 2u, k),
+        fetch_one(start, column + 3u, k),
+    );
+}}
+
+@compute @workgroup_size({tile.invocations}, 1, 1)
+fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) lane: u32) {{
+    let row = workgroup.y * {tile.rows}u + lane / {grid_columns}u * {tile.block_rows}u;
+    let column = workgroup.x * {tile.columns}u + lane % {grid_columns}u * 4u;
+    let product = workgroup.z / parameters.ranges;
+    let range = workgroup.z % parameters.ranges;
+    let begin = range * parameters.range_terms;
+    let end = min(parameters.k, begin + parameters.range_terms);
+    let a_start = parameters.a_offset + product * parameters.a_batch;
+    let b_start = parameters.b_offset + product * parameters.b_batch;
+
+{lines(declare)}
+
+    var k = begin;
+    let wanted = A_VECTORS_ALONG_K | B_VECTORS_ACROSS;
+    let whole = row + {tile.block_rows}u <= parameters.m && column + {4 * (groups - 1) * grid_columns + 4}u <= parameters.n;
+    if (whole && (parameters.flags & wanted) == wanted) {{
+        let a_step = parameters.a_row / 4u;
+        let b_step = parameters.b_row / 4u;
+        for (; k + 4u <= end; k += 4u) {{
+            let a_at = (a_start + row * parameters.a_row + k) / 4u;
+            let b_at = (b_start + column + k * parameters.b_row) / 4u;
+{lines(fast)}
+            if ((k - begin + 4u) % {CHAIN}u == 0u) {{
+                {add}
+                {clear}
+            }}
+        }}
+    }}
+    for (; k < end; k++) {{
+{lines(slow)}
+        if ((k - begin + 1u) % {CHAIN}u == 0u) {{
+            {add}
+            {clear}
+        }}
+    }}
+    {add}
 
     let first = parameters.d_offset + product * parameters.d_batch + range * parameters.d_range;
 {lines(store)}

@@ -57,6 +57,9 @@ KERNELS |= {
     for product in ("dot4", "plain")
     for stored, store in (("sum", "int8_store_sum"), ("bytes", "requantize"))
 }
+KERNELS["int8_finish"] = Kernel(
+    ("int8_operands", "int8_plain", "requantize", "int8_finish"), ("uniform", "read", "read", "read", "write")
+)
 
 # A and B a second time, as vectors of four.
 _VECTORS = (*_PRODUCT, "read", "read")

@@ -17,8 +17,8 @@ from .variants import VARIANTS
 # By a word of the adapter's own description. The software renderers were measured (`pg.tune()`, two cores); blocks of 4 x 8 with 64
 # invocations were the best published for Apple's GPUs, where 8 x 8 spills. Others keep the portable row until they are tuned.
 SHIPPED: tuple[tuple[str, str], ...] = (
-    ("swiftshader", "register-64x64x16-block8x8"),
-    ("llvmpipe", "register-64x64x16-block8x8"),
+    ("swiftshader", "direct-64x32-block8x4"),
+    ("llvmpipe", "register-64x64x16-block8x4"),
     ("apple", "register-32x64x16-block4x8"),
 )
 

@@ -67,6 +67,7 @@ def _gpu(device: Any) -> dict[str, str]:
         "software": can.is_software,
         "nan_and_infinity_kept": can.nan_inf,
         "order_kept": can.order_kept,
+        "float32_kernel": can.preferred or "tiled-64x64x16 (pg.tune() looks for a faster one)",
     }
     facts |= {"features": ", ".join(sorted(can.features | can.language_features)) or "none", **asdict(can.limits)}
     return {name: str(value) for name, value in facts.items()}

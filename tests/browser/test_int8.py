@@ -84,7 +84,7 @@ for type_a in types:
             assert np.all(await multiply(x, y, int(a[zero_a]), int(b[zero_b]), None) == sums), (type_a, type_b, depth)
 
 rng = np.random.default_rng(5)
-for m, n, k in ((1, 129, 67), (5, 7, 63), (16, 31, 130)):
+for m, n, k in ((1, 129, 67), (5, 7, 63), (16, 31, 130), (2, 5, 66_001)):
     a, b = rng.integers(-128, 128, (m, k)).astype("i1"), rng.integers(0, 256, (k, n)).astype("u1")
     scale, bias, zeros = rng.uniform(1e-4, 1e-2, n).astype("f4"), rng.integers(-9999, 9999, (m, 1)), rng.integers(-128, 128, (m, 1))
     sums = (a.astype("i8") - zeros) @ b.astype("i8") + bias

@@ -18,7 +18,7 @@ from py_gemm.dtypes import INT8, INT32, UINT8, ElementType
 from py_gemm.errors import AliasError, ShapeError, UnsupportedError
 from py_gemm.gpu.capabilities import Capabilities, Limits
 from py_gemm.gpu.int8 import Int8Gemm, Int8GemmSkinny
-from py_gemm.gpu.int8_plan import plan_int8
+from py_gemm.gpu.int8_plan import ADDS, DEEPEST, plan_int8
 from py_gemm.gpu.int8_variants import DOT_FEATURE, INT8_VARIANTS, Int8Request, Int8Variant, choose_int8_variant
 from py_gemm.gpu.planner import dense_layout
 from py_gemm.gpu.shaders import KERNELS, ShaderKey, assemble
@@ -39,7 +39,7 @@ def test_the_text_needs_nothing_that_its_row_does_not_ask_for(key: ShaderKey) ->
     for absent in ("enable", "requires", "override", "f16", "f32", "subgroup"):
         assert not re.search(rf"\b{absent}\b", code), absent
     assert ("dot4I8Packed" in code) == ("dot4" in key.kernel)
-    assert ("atomic" in code) == key.kernel.endswith("bytes")
+    assert ("atomic" in code) == key.kernel.endswith(("bytes", "finish"))
     assert code.count("@compute") == 1
     assert [int(each) for each in sorted(re.findall(r"@group\(0\) @binding\((\d)\)", code))] == list(range(5))
 
@@ -295,7 +295,9 @@ def covered(
     problem: Problem, variant: Int8Variant, limits: Limits, most_flops: int | None = None
 ) -> Iterator[tuple[int, int, int, int]]:
     """(element of D, of A, of B at k = 0, of the block's row and column as one number) of everything that the plan computes."""
-    for step in plan_int8(problem, variant, limits, most_flops, (3, 7)):
+    steps, scratch = plan_int8(problem, variant, limits, most_flops, (3, 7))
+    assert scratch == 0
+    for step in steps:
         words = np.frombuffer(step.parameters, "<i4").tolist()
         m, n, _, _, a, a_row, _, a_batch, b, _, b_column, b_batch, d, d_row, d_batch, first_row, first_column = words
         most = limits.max_compute_workgroups_per_dimension
@@ -341,5 +343,44 @@ def test_plans_cover_every_element_once(
     ],
 )
 def test_flags_say_what_neighbours_in_memory(a: Layout, b: Layout, flags: int) -> None:
-    (step,) = plan_int8(Problem(5, 7, 9, a, b, Layout(INT32, 7, 1)), TILED, Limits())
+    (step,), _ = plan_int8(Problem(5, 7, 9, a, b, Layout(INT32, 7, 1)), TILED, Limits())
     assert np.frombuffer(step.parameters, "<u4")[3] == flags
+
+
+@pytest.mark.parametrize("k", [DEEPEST, DEEPEST + 1, 2 * DEEPEST + 5])
+@pytest.mark.parametrize("result", [INT32, INT8])
+def test_a_deep_k_is_cut_into_parts_that_add_up(k: int, result: ElementType) -> None:
+    problem = Problem(3, 40, k, Layout(INT8, k, 1), Layout(INT8, 40, 1), Layout(result, 40, 1))
+    steps, scratch = plan_int8(problem, TILED, Limits())
+    parts = [step for step in steps if step.shader.kernel != "int8_finish"]
+    words = [np.frombuffer(step.parameters, "<u4") for step in parts]
+    assert sum(int(each[2]) for each in words) == k
+    assert max(int(each[2]) for each in words) <= DEEPEST
+    assert [int(each[4]) for each in words] == [DEEPEST * index for index in range(len(parts))]
+    assert [int(each[8]) for each in words] == [DEEPEST * 40 * index for index in range(len(parts))]
+    assert [bool(each[3] & ADDS) for each in words] == [index > 0 for index in range(len(parts))]
+    finishes = result is INT8 and k > DEEPEST
+    assert [step.buffers[3] for step in steps] == [*["scratch" if finishes else "sum"] * len(parts), *["sum"] * finishes]
+    assert scratch == (3 * 40 * 4 if finishes else 0)
+    assert sum(step.flops for step in steps) == 2 * 3 * 40 * k
+
+
+@pytest.mark.parametrize("skinny", [False, True])
+def test_a_deep_product_in_a_callers_encoder(device: Any, skinny: bool) -> None:
+    rng = np.random.default_rng(7)
+    m, n, k = 5, 9, 70_001
+    a, b = random_bytes(rng, (1, m, k), "int8"), random_bytes(rng, (1, k, n), "uint8")
+    zeros = random_bytes(rng, (m, 1), "int8")
+    buffer_a, _, _ = place(device, a, k + 2, 0, 1)
+    buffer_b, _, _ = place(device, b, n + 1, 0, 3)
+    gemm = (Int8GemmSkinny if skinny else Int8Gemm)(device, "int8", "uint8")
+    sums = (a[0].astype("i8") - zeros) @ (b[0].astype("i8") - 128)
+    for to in ("", "int8"):
+        buffer_c, expected, where = place(device, np.zeros((1, m, n), to or "int32"), n + 3, 0, 5)
+        rules = pg.Requantize(2.0**-16, 3, dtype=to) if to else None
+        run(
+            device, gemm, buffer_a, buffer_b, buffer_c, m, n, k, zero_point_a=zeros, zero_point_b=128, requantize=rules, lda=k + 2,
+            ldb=n + 1, ldc=n + 3, offset_a=1, offset_b=3, offset_c=5,
+        )  # fmt: skip
+        expected[where] = np.clip(np.rint(sums * 2.0**-16) + 3, -128, 127) if to else sums
+        assert np.array_equal(read(device, buffer_c, expected), expected)

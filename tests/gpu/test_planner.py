@@ -31,8 +31,8 @@ from py_gemm.gpu.planner import (
     require_one_grid,
 )
 from py_gemm.gpu.shaders import KERNELS
-from py_gemm.gpu.split import Ranges
-from py_gemm.gpu.variants import TILED
+from py_gemm.gpu.split import Ranges, choose_ranges
+from py_gemm.gpu.variants import TILED, Shape
 from py_gemm.problem import Layout, Problem
 
 GUARANTEED = Limits()
@@ -81,6 +81,63 @@ def test_every_element_is_written_once_and_no_limit_is_passed(
     elements = [index for step in steps for index in written(step)]
     assert sorted(elements) == list(range(m * n * prod(batch)))
     assert all(max(step.workgroups) <= most for step in steps)
+
+
+SUM_FIELDS = (
+    "count", "m", "n", "flags", "alpha", "beta", "activation", "bias_offset", "d_offset", "d_row", "d_batch", "ranges",
+)  # fmt: skip
+
+
+@given(
+    st.integers(1, 100), st.integers(1, 100), st.integers(128, 3000), st.lists(st.integers(1, 3), max_size=2).map(tuple),
+    st.integers(1, 40), st.integers(64, 20_000), st.one_of(st.none(), st.integers(1 << 12, 1 << 22)), st.booleans(),
+)  # fmt: skip
+def test_a_split_product_adds_every_plane_of_every_element_once(
+    m: int, n: int, k: int, batch: tuple[int, ...], most: int, binding: int, flops: int | None, invariant: bool
+) -> None:
+    """However small the limits: each range of k of each element goes into one word of the scratch, each element is finished once
+    from all of its planes, and what a dispatch reads of the scratch the dispatches since the last sum wrote."""
+    ranges = choose_ranges(Shape(m, n, k, prod(batch), batch_invariant=invariant), TILED)
+    if ranges.count == 1:
+        return
+    problem = dense(m, n, k, batch)
+    limits = replace(
+        Limits(), max_compute_workgroups_per_dimension=most, max_storage_buffer_binding_size=4 * ranges.count * binding
+    )
+    planned = plan(problem, limits, ranges=ranges, most_flops=flops)
+    assert planned.scratch_bytes <= limits.max_storage_buffer_binding_size
+    finished: list[int] = []
+    planes: dict[int, tuple[int, int, int]] = {}
+    for step in planned.steps:
+        assert max(step.workgroups) <= most
+        if step.shader.kernel == "gemm_tiled":
+            p = gemm_parameters(step)
+            assert (p["flags"] & (HAS_PRODUCT | HAS_ADDEND | HAS_BIAS), p["alpha"], p["activation"]) == (HAS_PRODUCT, 1.0, 0)
+            assert step.buffers[3] == "scratch"
+            assert step.workgroups[2] % p["ranges"] == 0
+            for z in range(step.workgroups[2]):
+                index, part = divmod(z, p["ranges"])
+                first = part * p["range_terms"]
+                terms = min(p["k"], first + p["range_terms"]) - first
+                assert terms > 0
+                for row in range(p["m"]):
+                    for column in range(0, p["n"], 7):
+                        at = p["d_offset"] + part * p["d_range"] + index * p["d_batch"] + row * p["d_row"] + column
+                        assert at not in planes
+                        planes[at] = (p["a_offset"] + index * p["a_batch"] + row * k + first, p["b_offset"] + column, terms)
+        else:
+            p = dict(zip(SUM_FIELDS, struct.unpack("<4I2f6I", step.parameters), strict=True))
+            assert p["ranges"] == ranges.count
+            for i in range(p["count"]):
+                column, row, index = i % p["n"], i // p["n"] % p["m"], i // (p["n"] * p["m"])
+                finished.append(p["d_offset"] + index * p["d_batch"] + row * p["d_row"] + column)
+                if column % 7 == 0:
+                    parts = [planes.pop(part * p["count"] + i) for part in range(ranges.count)]
+                    starts = [a - parts[0][0] for a, _, _ in parts]
+                    assert starts == [part * ranges.terms for part in range(ranges.count)]
+                    assert sum(terms for _, _, terms in parts) == k
+            assert not planes
+    assert sorted(finished) == list(range(m * n * prod(batch)))
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple), st.data())

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from py_gemm.gpu.capabilities import Capabilities
 from py_gemm.gpu.gemm import Gemm
+from py_gemm.gpu.operation import GemmOperation
 from py_gemm.gpu.split import (
     MINIMUM_K,
     MINIMUM_TERMS,
@@ -35,6 +36,7 @@ from py_gemm.gpu.variants import (
     Shape,
     choose_variant,
 )
+from py_gemm.problem import Problem
 
 from . import tools
 from .order import replay
@@ -232,7 +234,16 @@ def test_rows_that_split_are_tiles(row: Any) -> None:
     assert not row.shape_conditions
 
 
-def test_two_runs_of_a_split_product_give_the_same_bits(device: Any) -> None:
-    a, b = operands(FLOAT32, 70, 90, 900)
-    first = product(device, a, b)
-    assert all(np.array_equal(product(device, a, b), first) for _ in range(10))
+def test_two_runs_give_the_same_bits_under_load(device: Any) -> None:
+    """Split, few rows of both storages and whole, again and again, while other work is queued before and behind."""
+    cases = [operands(FLOAT32, 70, 90, 900), operands(FLOAT32, 3, 200, 900), operands(FLOAT32, 130, 70, 100)]
+    few, transposed = operands(FLOAT32, 2, 90, 500)
+    cases.append((few, np.ascontiguousarray(transposed.T).T))
+    first = [product(device, a, b) for a, b in cases]
+    load_a, load_b = (tools.operand(each) for each in operands(FLOAT32, 200, 200, 200))
+    load = GemmOperation(device, Problem(200, 200, 200, load_a.layout, load_b.layout, load_a.layout))
+    for _ in range(15):
+        for (a, b), expected in zip(cases, first, strict=True):
+            load.start(load_a, load_b)
+            assert np.array_equal(product(device, a, b), expected)
+            load.start(load_a, load_b)

@@ -127,7 +127,8 @@ def test_memory_is_used_again(device: Any) -> None:
 
 def test_a_thousand_products_create_nothing_new(device: Any) -> None:
     a = np.ones((8, 8), "f4")
-    tools.product(device, a, a, result=FLOAT16)
+    for _ in range(2):  # the first may be the one that fills an arena of parameters
+        tools.product(device, a, a, result=FLOAT16)
     before = device.counts()
     for _ in range(1000):
         tools.product(device, a, a, result=FLOAT16)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from . import exact
     from .api import asarray, asarray_async, configure, gemm, gemm_async, matmul, matmul_async
     from .arrays import DeviceArray
     from .cpu.gemm import CpuGemm
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from .prepacked import Prepacked, prepack, prepack_async
     from .report.info import info
     from .report.runs import RunReport, last_run
+    from .report.verdict import Verdict
+    from .report.verify import verify, verify_async
     from .requantize import Requantize
     from .tuning import tune, tune_async
 
@@ -58,10 +61,12 @@ __all__ = [
     "ShapeError",
     "SyncUnavailableError",
     "UnsupportedError",
+    "Verdict",
     "__version__",
     "asarray",
     "asarray_async",
     "configure",
+    "exact",
     "gemm",
     "gemm_async",
     "info",
@@ -76,6 +81,8 @@ __all__ = [
     "request_device_async",
     "tune",
     "tune_async",
+    "verify",
+    "verify_async",
 ]
 
 _HOMES = {
@@ -92,13 +99,17 @@ _HOMES = {
     ".prepacked": ("Prepacked", "prepack", "prepack_async"),
     ".report.info": ("info",),
     ".report.runs": ("RunReport", "last_run"),
-    ".tuning": ("tune", "tune_async"),
+    ".report.verdict": ("Verdict",),
+    ".report.verify": ("verify", "verify_async"),
     ".requantize": ("Requantize",),
+    ".tuning": ("tune", "tune_async"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "exact":
+        return import_module(".exact", __name__)
     if name not in _HOME:
         raise AttributeError(f"module 'py_gemm' has no attribute {name!r}")
     value = getattr(import_module(_HOME[name], __name__), name)

@@ -14,7 +14,7 @@ from .call import PreparedCall
 from .configuration import configure as _configure
 from .gpu.pacing import Progress
 from .prepare import forget_prepared, prepared_for
-from .request import Request, check_memory, named_device, sync_unavailable
+from .request import Request, check_memory, named_device, require_live, serves, sync_unavailable
 
 
 def matmul(
@@ -34,7 +34,8 @@ def matmul(
     a: (..., m, k) or (k,); b: (..., k, n) or (k,); batch dimensions broadcast. float32, float16, bfloat16 (ml_dtypes, or
     uint16 bits tagged by dtype_a=, dtype_b="bfloat16") or float64 (on the CPU). Any strides; DeviceArrays are taken too.
     out: written in place and returned. dtype: the float type of the result, by default that of the operands promoted; it
-    does not change the arithmetic, which is float32 unless an operand is float64. mode: "fast" or "deterministic".
+    does not change the arithmetic, which is float32 unless an operand is float64. mode: "fast", "deterministic", or "exact":
+    the exact value rounded once, the same bits on every machine (any float types on the CPU, float16 on a GPU).
     batch_invariant: the bits of an element do not depend on how many other rows or products are computed with it (on the CPU
     they never do; a GPU then keeps to the tile, and splits k by n and k alone).
     device: a device, a kind ("webgpu", "wgpu", "vulkan", "metal", "cpu"), or
@@ -101,7 +102,8 @@ def gemm(
     As `matmul`, and: c broadcasts to the result and may be of any float type; beta is 1 where c is given, else 0; with
     beta 0 c is not read, with alpha 0 a and b are not read. transpose_a, transpose_b swap the last two axes. bias: (n,),
     converted to float32. activation: None, "relu", "gelu_erf", "gelu_tanh" (py_gemm/epilogue.py defines them). `out` may
-    be `c` itself, which is then updated.
+    be `c` itself, which is then updated. mode "exact": alpha and beta are taken as the float64 numbers that they are, the bias
+    as float32, the whole expression exactly; of the activations relu only, for the value of a gelu has no correct rounding.
 
     Raises as `matmul` does.
     """
@@ -184,7 +186,7 @@ def _run(request: Request, device: Any) -> Any:
 
 def run_prepared(prepared: PreparedCall, device: Any, request: Request) -> Any:
     """A call that is decided, on the device that is named or fits; waits where it must."""
-    device = devices.device_for(device, prepared.flops, float64=prepared.uses_float64)
+    device = devices.device_for(device, prepared.flops, cpu_only=prepared.stays_on_cpu)
     if device.kind == "cpu":
         return prepared.run_on_cpu(device, request)
     prepared.check_gpu(device, request)
@@ -206,7 +208,7 @@ async def _run_async(request: Request, device: Any, progress: Progress | None) -
 
 async def run_prepared_async(prepared: PreparedCall, device: Any, request: Request, progress: Progress | None = None) -> Any:
     """The same, awaited; `progress` is told the fraction that is done."""
-    device = await devices.device_for_async(device, prepared.flops, float64=prepared.uses_float64)
+    device = await devices.device_for_async(device, prepared.flops, cpu_only=prepared.stays_on_cpu)
     if device.kind == "cpu":
         result = prepared.run_on_cpu(device, request)
         if progress is not None:
@@ -245,7 +247,7 @@ def asarray(x: Any, *, device: Any = None, dtype: Any = None) -> DeviceArray:
     dtype: "bfloat16" says that uint16 elements are bfloat16 bits. device: as in `matmul`; None: the best there is.
     A DeviceArray of the same device is returned as it is.
     """
-    if isinstance(x, DeviceArray) and device in (None, x.device.kind):
+    if isinstance(x, DeviceArray) and _stays(x, device):
         return x
     if device is None or isinstance(device, str):
         device = devices.request_device(device)
@@ -254,13 +256,21 @@ def asarray(x: Any, *, device: Any = None, dtype: Any = None) -> DeviceArray:
 
 async def asarray_async(x: Any, *, device: Any = None, dtype: Any = None) -> DeviceArray:
     """`asarray`, awaitable (asking for a GPU takes waiting in a browser)."""
-    if isinstance(x, DeviceArray) and device in (None, x.device.kind):
+    if isinstance(x, DeviceArray) and _stays(x, device):
         return x
     if device is None or isinstance(device, str):
         device = await devices.request_device_async(device)
     if isinstance(x, DeviceArray) and x.device is not device:
         return _place(await x.numpy_async(), device, "bfloat16" if x.bits else None)
     return _place(x, device, dtype)
+
+
+def _stays(x: DeviceArray, device: Any) -> bool:
+    """Whether `x` already lies where it is wanted; DeviceLostError where that place is gone."""
+    stays = device is None or device is x.device or serves(x.device, device)
+    if stays:
+        require_live("asarray", x.device)
+    return stays
 
 
 def _place(x: Any, device: Any, tag: Any) -> DeviceArray:
@@ -283,4 +293,4 @@ def configure(**knobs: Any) -> None:
     """
     _configure(**knobs)
     forget_prepared()
-    devices.forget_devices()
+    devices.forget_refusals()

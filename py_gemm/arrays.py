@@ -85,9 +85,14 @@ def requested_type(operation: str, name: str, dtype: object) -> ElementType:
 def as_array(operation: str, name: str, value: object) -> Array:
     """`value` as np.asarray takes it; ShapeError where it has no dimension."""
     array = np.asarray(value)
-    if array.ndim == 0:
-        raise ShapeError(f"{operation}: {name} has no dimension (shape ()); at least one is needed")
+    require_dimensions(operation, name, array.shape)
     return array
+
+
+def require_dimensions(operation: str, name: str, shape: tuple[int, ...]) -> None:
+    """A product takes no operand without a dimension."""
+    if not shape:
+        raise ShapeError(f"{operation}: {name} has no dimension (shape ()); at least one is needed")
 
 
 def expressible(array: Array) -> bool:
@@ -220,8 +225,11 @@ def widen(array: Array, element: ElementType, wide: type[np.float32] | type[np.f
     return array.astype(wide)
 
 
+_RELEASED = "this DeviceArray was released"
+
+
 class DeviceArray:
-    """A matrix, or a batch of them, that stays on its device between calls. Dense, row-major, never changed in place.
+    """A matrix, or a batch of them, that stays on its device between calls. Dense, row-major, changed only as the `out` of a call.
 
     `shape`, `dtype`, `ndim`, `size`, `nbytes` and `device` are as in NumPy. `numpy()` waits and copies to the host
     (`numpy_async()` where waiting is not possible); `@` multiplies. What a device reports about the operation that made
@@ -287,8 +295,9 @@ class DeviceArray:
 
     def numpy(self) -> Array:
         """A copy on the host. SyncUnavailableError where Python cannot wait: `await x.numpy_async()` works there."""
-        if self._array is not None:
-            return self._array.copy()
+        array = self.host()
+        if array is not None:
+            return array.copy()
         if not self.device.can_wait():
             raise SyncUnavailableError(
                 "DeviceArray.numpy: this entry into Python cannot wait for the GPU; write instead:  x = await x.numpy_async()"
@@ -300,8 +309,9 @@ class DeviceArray:
 
     async def numpy_async(self) -> Array:
         """A copy on the host."""
-        if self._array is not None:
-            return self._array.copy()
+        array = self.host()
+        if array is not None:
+            return array.copy()
         array, reading = self._start_reading()
         if reading is not None:
             await reading
@@ -330,6 +340,15 @@ class DeviceArray:
 
         return matmul(other, self)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a DeviceArray is neither copied nor pickled, it belongs to its device; x.numpy() can be both")
+
+    def host(self) -> Array | None:
+        """The NumPy array itself where the device is the CPU (not a copy); None on a GPU."""
+        if self._array is None and self._buffer is None:
+            raise ValueError(_RELEASED)
+        return self._array
+
     def release(self) -> None:
         """Give the memory back now rather than when the array is collected; the array cannot be used afterwards."""
         buffer, self._buffer = self._buffer, None
@@ -345,7 +364,7 @@ class DeviceArray:
 
     def _live(self) -> Buffer:
         if self._buffer is None:
-            raise ValueError("this DeviceArray was released")
+            raise ValueError(_RELEASED)
         return self._buffer
 
     def _start_reading(self) -> tuple[Array, Pending | None]:
@@ -374,4 +393,4 @@ def snapshot(operation: str, value: object, device: Any, tag: object) -> tuple[A
     native = array.dtype.newbyteorder("=")
     if device.kind == "cpu":
         return np.array(array, dtype=native, order="C", copy=True), element, bits
-    return np.ascontiguousarray(array, dtype=native), element, bits  # the upload is the copy
+    return np.asarray(array, dtype=native, order="C"), element, bits  # the upload is the copy

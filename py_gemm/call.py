@@ -19,7 +19,7 @@ from .cpu.packing import Packing
 from .cut import PanelledProduct
 from .dtypes import FLOAT32, FLOAT64, ElementType
 from .epilogue import Activation
-from .errors import DeviceLostError, UnsupportedError
+from .errors import UnsupportedError
 from .gpu.operation import DeviceOperand, GemmOperation, HostOperand
 from .gpu.pacing import Paced, Progress
 from .gpu.planner import operand_bytes, result_elements
@@ -27,7 +27,7 @@ from .gpu.variants import Shape
 from .prepacked import require_packing
 from .problem import Layout, Problem, collapse_batch
 from .report.runs import remember
-from .request import Request
+from .request import Request, require_live
 
 # What the CPU road copies first, for a, b, c and the result.
 Copies = tuple[bool, bool, bool, bool]
@@ -88,7 +88,7 @@ class PreparedCall:
     activation: Activation
     transpose_a: bool
     transpose_b: bool
-    deterministic: bool
+    mode: str
     has_bias: bool
     on_device: bool
     drops_a: bool
@@ -103,6 +103,24 @@ class PreparedCall:
     @property
     def uses_float64(self) -> bool:
         return FLOAT64 in (self.type_a, self.type_b)
+
+    @property
+    def exact_obstacles(self) -> list[str]:
+        """What an exact product lacks for a GPU, in words; empty for one that a GPU can do, and in the other modes."""
+        if self.mode != "exact":
+            return []
+        from .gpu.capabilities import Capabilities
+        from .gpu.variants import Request, exact_obstacles
+
+        any_device = Capabilities("any", "any GPU")
+        return exact_obstacles(
+            Request(any_device, self.type_a, self.type_b, self.mode, True, self.alpha, self.beta, self.type_c, self.result_type)
+        )
+
+    @property
+    def stays_on_cpu(self) -> bool:
+        """Whether no GPU can compute it."""
+        return self.uses_float64 or bool(self.exact_obstacles)
 
     @property
     def is_empty(self) -> bool:
@@ -212,15 +230,21 @@ class PreparedCall:
         return self._cpu_call(device, problem), copies
 
     def _cpu_call(self, device: Any, problem: Problem) -> CpuCall:
-        require_packing(self.operation, {"a": self.packed_a, "b": self.packed_b}, problem.accumulator)
+        packed = {"a": self.packed_a, "b": self.packed_b}
+        require_packing(self.operation, packed, problem.accumulator, exact=self.mode == "exact")
         if self.packed_a is not None:
             problem = replace(problem, a=replace(problem.a, type=self.packed_a.element))
         if self.packed_b is not None:
             problem = replace(problem, b=replace(problem.b, type=self.packed_b.element))
         call: CpuCall = device.gemm.prepare(
-            problem, activation=self.activation, has_bias=self.has_bias, deterministic=self.deterministic,
-            packed_a=self.packed_a, packed_b=self.packed_b,
-        )  # fmt: skip
+            problem,
+            activation=self.activation,
+            has_bias=self.has_bias,
+            deterministic=self.mode == "deterministic",
+            exact=self.mode == "exact",
+            packed_a=self.packed_a,
+            packed_b=self.packed_b,
+        )
         return call
 
     def _bias(self, request: Request) -> Array | None:
@@ -236,10 +260,14 @@ class PreparedCall:
                 f"{self.operation}: float64 is computed on the CPU only (a is {self.type_a.name}, b is {self.type_b.name}, the "
                 f'device is {device.kind}); leave device=None, name device="cpu", or narrow the operands to float32'
             )
+        if obstacles := self.exact_obstacles:
+            raise UnsupportedError(
+                f'{self.operation}: mode "exact" on {device.kind} needs {" and ".join(obstacles)}; the CPU takes every type '
+                '(leave device=None, or name device="cpu")'
+            )
         if self.result_type is FLOAT64 and self.returns_device_array(request):
             raise UnsupportedError(f"{self.operation}: a float64 result cannot stay on {device.kind}; ask for float32")
-        if device.lost is not None:
-            raise DeviceLostError(f"{self.operation}: the device is lost ({device.lost}); request_device() gives a fresh one")
+        require_live(self.operation, device)
 
     def returns_device_array(self, request: Request) -> bool:
         return isinstance(request.out, DeviceArray) or (self.on_device and request.out is None)
@@ -339,8 +367,7 @@ class PreparedCall:
         return operation, [(request.a, problem.a), (request.b, problem.b), (c, problem.c)]
 
     def _operation(self, device: Any, problem: Problem) -> Any:
-        mode = "deterministic" if self.deterministic else "fast"
-        return GemmOperation(device, problem, self.activation, self.has_bias, mode, batch_invariant=self.batch_invariant)
+        return GemmOperation(device, problem, self.activation, self.has_bias, self.mode, batch_invariant=self.batch_invariant)
 
     def _touches_device(self, request: Request) -> bool:
         return any(isinstance(each, DeviceArray) for each in (request.a, request.b, request.c, request.out))
@@ -378,7 +405,7 @@ class PreparedCall:
             self.alpha,
             self.beta,
             self.activation,
-            "deterministic" if self.deterministic else "fast",
+            self.mode,
             whole,
         )
 
@@ -420,4 +447,4 @@ def _float32_bias(bias: Array | None) -> Array | None:
 
 def _host(operand: Any) -> Any:
     """The NumPy array of an operand on the CPU."""
-    return operand._array if isinstance(operand, DeviceArray) else operand
+    return operand.host() if isinstance(operand, DeviceArray) else operand

@@ -82,7 +82,7 @@ def configure(**knobs: Any) -> None:
             raise ValueError(f"configure: unknown knob {name!r}; known: {', '.join(KNOBS)}")
         try:
             accepted[name] = None if value is None else KNOBS[name].parse(value)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"configure: {name}={value!r}: {error}") from error
     _configured.update(accepted)
 
@@ -104,6 +104,6 @@ def _read_environment(row: Knob) -> Any:
         return None
     try:
         return row.parse(text)
-    except (ValueError, TypeError) as error:
-        warnings.warn(f"{row.variable}={text!r} is ignored: {error}", RuntimeWarning, stacklevel=3)
+    except (ValueError, TypeError, OverflowError) as error:
+        warnings.warn(f"{row.variable}={text!r} is ignored: {error}", RuntimeWarning, stacklevel=2)
         return None

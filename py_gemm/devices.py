@@ -5,6 +5,7 @@ A device that was found is kept and shared; one that was lost is forgotten, so t
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Coroutine
@@ -55,6 +56,7 @@ class CpuDevice:
 
 _devices: dict[str, Any] = {}
 _refused: dict[str, UnsupportedError] = {}
+_fork_trouble = ""
 
 
 def cpu_device() -> CpuDevice:
@@ -68,6 +70,11 @@ def cpu_device() -> CpuDevice:
 def forget_devices() -> None:
     """Drop every device and every refusal that is remembered (after a change of knobs, or for tests)."""
     _devices.clear()
+    _refused.clear()
+
+
+def forget_refusals() -> None:
+    """Ask again for what was not to be had (after a change of knobs). Devices that are there stay, and so do their arrays."""
     _refused.clear()
 
 
@@ -153,10 +160,15 @@ async def _ask(kind: str) -> Any:
 def _ask_native(kind: str) -> Any:
     if IN_BROWSER:
         raise UnsupportedError(f"request_device: {kind!r} is for Python outside the browser; in a page the GPU is 'webgpu'")
+    if _fork_trouble:
+        raise UnsupportedError(f"request_device: no GPU in this process: {_fork_trouble}")
     from .gpu.devices.wgpu_native import request_native_device
     from .gpu.probe import probe
     from .gpu.tuned import preferred_row, recall
 
+    for each in {id(device): device for device in _devices.values()}.values():
+        if each.lost is None and each.kind == "wgpu" and kind in ("wgpu", each.capabilities.backend):
+            return each  # one adapter is one device, by whatever name it is asked for
     device = request_native_device(kind)
     probe(device)
     device.prefer(preferred_row(device.capabilities, recall(device.capabilities)))
@@ -209,38 +221,38 @@ def _best_gpu_now() -> Any | None:
     return None if gpu.capabilities.is_software else gpu
 
 
-def takes_gpu(flops: int, least: int, *, float64: bool) -> bool:
+def takes_gpu(flops: int, least: int, *, cpu_only: bool) -> bool:
     """Whether a call with device=None is work for a hardware GPU, if there is one that the call can wait for. Pure.
 
-    Small products stay on the CPU, where a round trip to the GPU costs more than the product; float64 always does.
-    (A software adapter is slower than the CPU road and never taken unasked.)
+    Small products stay on the CPU, where a round trip to the GPU costs more than the product; what only the CPU can do (float64,
+    most exact products) always does. (A software adapter is slower than the CPU road and never taken unasked.)
     """
-    return flops >= least and not float64
+    return flops >= least and not cpu_only
 
 
-def device_for(device: object, flops: int, *, float64: bool) -> Any:
+def device_for(device: object, flops: int, *, cpu_only: bool) -> Any:
     """The device of a synchronous call: the one that is named, else by `takes_gpu`."""
     if isinstance(device, str):
         return request_device(device)
     if device is not None:
         return _checked(device)
-    if knob("device") is not None:
+    if knob("device") is not None and not cpu_only:
         return request_device(None)
-    if not takes_gpu(flops, knob("gpu_min_flops"), float64=float64):
+    if not takes_gpu(flops, knob("gpu_min_flops"), cpu_only=cpu_only):
         return cpu_device()
     gpu = _best_gpu_now()
     return gpu if gpu is not None and gpu.can_wait() else cpu_device()
 
 
-async def device_for_async(device: object, flops: int, *, float64: bool) -> Any:
+async def device_for_async(device: object, flops: int, *, cpu_only: bool) -> Any:
     """The device of a call that is awaited."""
     if isinstance(device, str):
         return await request_device_async(device)
     if device is not None:
         return _checked(device)
-    if knob("device") is not None:
+    if knob("device") is not None and not cpu_only:
         return await request_device_async(None)
-    if not takes_gpu(flops, knob("gpu_min_flops"), float64=float64):
+    if not takes_gpu(flops, knob("gpu_min_flops"), cpu_only=cpu_only):
         return cpu_device()
     return await request_device_async(None)
 
@@ -255,3 +267,16 @@ def gpu_state() -> str:
     """Why there is no GPU device yet, for `info`."""
     refused = _refused.get(GPU_KIND)
     return str(refused) if refused is not None else "not requested yet (pg.request_device())"
+
+
+def _after_fork() -> None:
+    """A GPU does not survive a fork: the child's calls, a new device's too, would wait for ever for threads of the parent."""
+    global _fork_trouble
+    for device in {id(each): each for each in _devices.values()}.values():
+        if device.kind == "wgpu" and device.lost is None:
+            _fork_trouble = "the process was forked after a GPU device was made; start workers with the method spawn"
+            device.abandon(_fork_trouble)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,5 +1,5 @@
 """Bias and activation: what is applied to each element after alpha * product + beta * C. Plain data; the arithmetic lives in
-shaders/epilogue.wgsl and cpu/kernels/epilogue.h, which must agree with the definitions here.
+shaders/epilogue.wgsl and cpu/kernels/activation.h, which must agree with the definitions here.
 
     relu(x)      x where x > 0, NaN where x is NaN, else +0.0 (so relu(-0.0) is +0.0)
     gelu_erf(x)  x * (1 + erf(x / sqrt 2)) / 2
@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
+
+from .errors import UnsupportedError
 
 
 class Activation(IntEnum):
@@ -31,6 +33,16 @@ class Activation(IntEnum):
         if isinstance(name, str) and name in _NAMES:
             return _NAMES[name]
         raise ValueError(f"unknown activation {name!r}; known: None, {', '.join(map(repr, _NAMES))}")
+
+
+def require_exact_activation(operation: str, activation: Activation) -> None:
+    """UnsupportedError for a gelu: "exact" means the correctly rounded value, and nobody has bounded how close a value of erf or
+    tanh can come to a point halfway between two numbers. relu keeps or drops the exact value, so it is exact."""
+    if activation not in (Activation.NONE, Activation.RELU):
+        raise UnsupportedError(
+            f'{operation}: activation {activation.name.lower()!r} cannot be correctly rounded, so mode "exact" takes None and '
+            '"relu"; apply it to the exact result, or use mode "deterministic"'
+        )
 
 
 _NAMES = {each.name.lower(): each for each in Activation if each is not Activation.NONE}

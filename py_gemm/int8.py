@@ -162,7 +162,7 @@ def _prepare(request: Request, type_a: ElementType, type_b: ElementType, block: 
     return PreparedInt8(
         operation=_OPERATION, m=m, n=n, k=k, batch=batch, result_shape=result_shape, type_a=type_a, type_b=type_b, type_c=None,
         result_type=block.result, result_bits=False, alpha=1.0, beta=0.0, activation=Activation.NONE, transpose_a=False,
-        transpose_b=False, deterministic=False, has_bias=True,
+        transpose_b=False, mode="fast", has_bias=True,
         on_device=stays_on_device(a) or stays_on_device(b), drops_a=drops_a, drops_b=drops_b,
         flops=2 * m * n * k * prod(batch), batch_invariant=False, keep_rows=block.by_row, block_words=len(block.data) // 4,
     )  # fmt: skip

@@ -67,7 +67,7 @@ def prepack(x: Any, *, side: str = "b", dtype: Any = None, device: Any = None) -
     device: as in `matmul`; None: the best there is, the CPU for float64. Every product has the bits of the plain call.
 
     Raises as `asarray` does; ValueError for another side. A product that cannot use what was packed (sums in float64 of a
-    float32 operand, an `a` packed for another token) raises UnsupportedError.
+    float32 operand, an `a` packed for another token, `mode="exact"` on the CPU) raises UnsupportedError.
     """
     if device is None or isinstance(device, str):
         device = devices.request_device(_kind(x, device))
@@ -135,9 +135,13 @@ def packing_of(operand: object) -> Packing | None:
     return operand.packing if isinstance(operand, Prepacked) else None
 
 
-def require_packing(operation: str, packed: dict[str, Packing | None], accumulator: ElementType) -> None:
-    """UnsupportedError where panels hold another type than the product sums in."""
+def require_packing(operation: str, packed: dict[str, Packing | None], accumulator: ElementType, *, exact: bool = False) -> None:
+    """UnsupportedError where panels hold another type than the product sums in, or an exact product would have to read them."""
     for name, packing in packed.items():
+        if packing is not None and exact:
+            raise UnsupportedError(
+                f'{operation}: {name} is prepacked; mode "exact" on the CPU reads no panels, hand over the array that was packed'
+            )
         if packing is not None and packing.element is not accumulator:
             raise UnsupportedError(
                 f"{operation}: {name} is prepacked for sums in {packing.element.name}, this product sums in {accumulator.name}"

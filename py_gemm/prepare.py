@@ -14,10 +14,10 @@ from . import arrays
 from .arrays import DeviceArray
 from .call import PreparedCall, matrix_shape
 from .dtypes import BFLOAT16, FLOAT_TYPES, ElementType, promote
-from .epilogue import Activation
-from .errors import ShapeError, UnsupportedError
+from .epilogue import Activation, require_exact_activation
+from .errors import ShapeError
 from .prepacked import check_prepacked, packing_of, stays_on_device
-from .problem import broadcast, matmul_shapes
+from .problem import broadcast, matmul_shapes, real_number
 from .request import Request
 
 MODES = ("fast", "deterministic", "exact")
@@ -56,9 +56,9 @@ def prepare(request: Request) -> PreparedCall:
     if request.mode not in MODES:
         raise ValueError(f"{operation}: unknown mode {request.mode!r}; known: {', '.join(MODES)}")
     activation = Activation.of(request.activation)
-    alpha = _real(operation, "alpha", request.alpha)
+    alpha = real_number(operation, "alpha", request.alpha)
     has_c = request.c is not None
-    beta = (1.0 if has_c else 0.0) if request.beta is None else _real(operation, "beta", request.beta)
+    beta = (1.0 if has_c else 0.0) if request.beta is None else real_number(operation, "beta", request.beta)
     if beta != 0.0 and not has_c:
         raise ValueError(f"{operation}: beta is {beta}, but there is no c")
     check_prepacked(operation, "a", request.a, transpose=request.transpose_a)
@@ -71,9 +71,7 @@ def prepare(request: Request) -> PreparedCall:
     if request.bias is not None:
         arrays.element_type(operation, "bias", request.bias.dtype)
     if request.mode == "exact":
-        raise UnsupportedError(
-            f'{operation}: mode "exact" needs the exact reference, which this version lacks; it has "fast" and "deterministic"'
-        )
+        require_exact_activation(operation, activation)
 
     batch, m, n, k = matmul_shapes(
         operation,
@@ -95,7 +93,7 @@ def prepare(request: Request) -> PreparedCall:
         bits = check_out(operation, out, result_shape, result_type, bits, asked=request.dtype is not None)
     return PreparedCall(
         operation, m, n, k, batch, result_shape, type_a, type_b, type_c, result_type, bits, alpha, beta, activation,
-        bool(request.transpose_a), bool(request.transpose_b), request.mode == "deterministic", request.bias is not None,
+        bool(request.transpose_a), bool(request.transpose_b), str(request.mode), request.bias is not None,
         stays_on_device(request.a) or stays_on_device(request.b), drops_a, drops_b, 2 * m * n * k * prod(batch),
         bool(request.batch_invariant), packing_of(request.a), packing_of(request.b),
     )  # fmt: skip
@@ -127,12 +125,3 @@ def check_out(operation: str, out: Any, shape: tuple[int, ...], element: Element
     if native != expected:
         raise TypeError(f"{operation}: out is {out.dtype}, the result {element.name} ({expected})")
     return bits
-
-
-def _real(operation: str, name: str, value: Any) -> float:
-    if isinstance(value, (complex, np.complexfloating, str)):
-        raise TypeError(f"{operation}: {name} must be a real number, not {value!r}")
-    try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{operation}: {name} must be a real number, not {value!r}") from error

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from numbers import Complex, Real
+from operator import index
 
 from .dtypes import FLOAT32, ElementType, accumulator_type
 from .errors import AliasError, ShapeError
@@ -171,6 +173,7 @@ def dense_problem(
     lda, ldb, ldc default to the length of a stored row; stride_* (between the products of the batch) to the dense size.
     stride_a and stride_b may be 0 (one operand shared by the batch); stride_c must keep the outputs apart.
     """
+    alpha, beta = real_number(operation, "alpha", alpha), real_number(operation, "beta", beta)
     for name, value in (
         ("m", m), ("n", n), ("k", k), ("batch", batch), ("offset_a", offset_a), ("offset_b", offset_b), ("offset_c", offset_c),
     ):  # fmt: skip
@@ -207,8 +210,27 @@ def dense_problem(
         Layout(type_in, *strides_b, (stride["stride_b"],), offset_b),
         layout_c,
         layout_c if beta != 0.0 else None,
-        (batch,), float(alpha), float(beta),
+        (batch,), alpha, beta,
     )  # fmt: skip
+
+
+def real_number(operation: str, name: str, value: object) -> float:
+    """Alpha or beta as a float; TypeError for what is not a real number, ValueError for one past float64."""
+    if isinstance(value, (complex, str)) or (isinstance(value, Complex) and not isinstance(value, Real)):
+        raise TypeError(f"{operation}: {name} must be a real number, not {value!r}")
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except OverflowError as error:
+        raise ValueError(f"{operation}: {name} is too large for a float64") from error
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{operation}: {name} must be a real number, not {value!r}") from error
+
+
+def whole_number(operation: str, name: str, value: object) -> int:
+    """An integer of whatever kind (NumPy's too) as int; ShapeError for anything else, bool included."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ShapeError(f"{operation}: {name} must be an integer, not {value!r}")
+    return index(value)
 
 
 def require_count(operation: str, name: str, value: object) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from . import arrays
 from .arrays import DeviceArray
-from .errors import SyncUnavailableError
+from .errors import AliasError, DeviceLostError, SyncUnavailableError
 
 
 class Request:
@@ -61,34 +61,55 @@ class Request:
 
 
 def _operand(operation: str, name: str, value: Any) -> Any:
-    return value if isinstance(value, DeviceArray) else arrays.as_array(operation, name, value)
+    if isinstance(value, DeviceArray):
+        arrays.require_dimensions(operation, name, value.shape)
+        return value
+    return arrays.as_array(operation, name, value)
 
 
 def check_memory(request: Request) -> None:
     """What depends on where arrays lie: `out` must be writable and apart from the inputs."""
     out = request.out
-    if not isinstance(out, np.ndarray):
+    inputs = {"a": request.a, "b": request.b, "c": request.c, "bias": request.bias}
+    if isinstance(out, DeviceArray):
+        for name, each in inputs.items():
+            if each is out and name != "c":
+                raise AliasError(f"{request.operation}: out is {name} itself, a DeviceArray of shape {out.shape}")
         return
     if not out.flags.writeable:
         raise ValueError(f"{request.operation}: out is read-only")
-    inputs = {"a": request.a, "b": request.b, "c": request.c, "bias": request.bias}
     arrays.check_alias(
         request.operation,
         out,
-        {name: each._array if isinstance(each, DeviceArray) else each for name, each in inputs.items()},
+        {name: each.host() if isinstance(each, DeviceArray) else each for name, each in inputs.items()},
     )
 
 
 def named_device(request: Request, device: Any) -> Any:
-    """The device that DeviceArrays among the arguments fix, or the one that is named; ValueError where they disagree."""
+    """The device that DeviceArrays among the arguments fix, or the one that is named.
+
+    DeviceLostError where theirs is lost, ValueError where devices disagree.
+    """
     for name in ("a", "b", "c", "out"):
         operand = getattr(request, name)
         if isinstance(operand, DeviceArray):
-            if device is not None and device is not operand.device and device != operand.device.kind:
+            require_live(request.operation, operand.device)
+            if device is not None and device is not operand.device and not serves(operand.device, device):
                 shown = device if isinstance(device, str) else getattr(device, "kind", device)
                 raise ValueError(f"{request.operation}: {name} lies on another device ({operand.device.kind}) than {shown}")
             device = operand.device
     return device
+
+
+def serves(device: Any, kind: Any) -> bool:
+    """Whether `device` is of that kind: its own, or the back end that it runs on ("vulkan", "metal")."""
+    return isinstance(kind, str) and kind in (device.kind, getattr(device.capabilities, "backend", None))
+
+
+def require_live(operation: str, device: Any) -> None:
+    """DeviceLostError where the device is gone."""
+    if device.lost is not None:
+        raise DeviceLostError(f"{operation}: the device is lost ({device.lost}); request_device() gives a fresh one")
 
 
 def sync_unavailable(request: Request) -> SyncUnavailableError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -62,6 +63,32 @@ def cubes(results: list[dict[str, Any]], where: str, other: str) -> str:
     return table(where, ["product", "kernel", "py_gemm GFLOP/s", f"{other} GFLOP/s", "ratio", "of the ceiling"], rows)
 
 
+def exact_native(name: str) -> dict[str, float]:
+    """The figures of scripts/bench_exact.py, on one thread."""
+    alone = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1")
+    command = [sys.executable, "-m", "scripts.bench_exact", name, "512"]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, **alone})
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
+
+
+def exact_table(native: dict[str, dict[str, float]], page: dict[str, float]) -> str:
+    """Correctly rounded products next to NumPy's ordinary ones."""
+    rows = [
+        [
+            f"{name} 512³, outside, to NumPy's float64 `@`",
+            f"**{row['exact'] / row['numpy']:.1f}**",
+            f"**{row['mode'] / row['numpy']:.1f}**",
+            f"{row['memory']:.1f}",
+        ]
+        for name, row in native.items()
+    ]
+    ratios = [f"**{page[name] / page['numpy']:.2f}**" for name in ("reference", "mode")]
+    rows.append(["float32 512³, Chromium, to NumPy's float32 `@`", *ratios, ""])
+    header = ["correctly rounded product", "py_gemm.exact, times", 'mode="exact", times', "memory, times the operands"]
+    return table("Exact products (lower is better)", header, rows)
+
+
 def main() -> int:
     """Run all of it and print."""
     parser = argparse.ArgumentParser(prog="npm run bench --")
@@ -85,6 +112,7 @@ def main() -> int:
         figures["chromium"] = host.run(code + "measure.cubes(sizes, repeat, measure.ceiling_loop())", sizes=sizes, repeat=repeat)
         figures["small"] = host.run(code + "measure.small(repeat)", repeat=4 * repeat)
         figures["transfers"] = host.run(code + "await measure.transfers(repeat)", repeat=2 * repeat)
+        figures["exact"] = host.run(code + "measure.exact(repeat)", repeat=repeat)
         figures["version"] = browser.version
         browser.close()
         server.close()
@@ -92,6 +120,7 @@ def main() -> int:
     script = script.replace("SIZES", str(sizes)).replace("REPEAT", str(repeat))
     native = subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     figures["native"] = json.loads(native.stdout)
+    figures["reference"] = {name: exact_native(name) for name in ("float32", "float16", "float64")}
     if options.json:
         Path(options.json).write_text(json.dumps(figures, indent=1))
 
@@ -115,6 +144,7 @@ def main() -> int:
         )
     )
     print(cubes(figures["native"], "Outside the browser: wasmtime, one thread, against native NumPy", "NumPy `@`"))
+    print(exact_table(figures["reference"], figures["exact"]))
     return 0
 
 

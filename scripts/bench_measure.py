@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import py_gemm as pg
+import py_gemm.exact as er
 
 CEILING_STEPS = 500_000
 CEILING_FLOPS = CEILING_STEPS * 12 * 4 * 2
@@ -82,6 +83,17 @@ def small(repeat: int, size: int = 16, calls: int = 300) -> dict[str, float]:
             a @ b
 
     return {name: seconds / calls * 1e6 for name, seconds in interleaved(repeat, ours=ours, numpy=numpy).items()}
+
+
+def exact(repeat: int, size: int = 512) -> dict[str, float]:
+    """Seconds of a correctly rounded float32 product, by the reference and by `mode="exact"`, and of NumPy's `@`."""
+    a, b = np.random.default_rng(0).standard_normal((2, size, size)).astype(np.float32)
+    return interleaved(
+        repeat,
+        reference=lambda: er.matmul(a, b).rounded,
+        mode=partial(pg.matmul, a, b, mode="exact", device="cpu"),
+        numpy=partial(np.matmul, a, b),
+    )
 
 
 BARE = """

@@ -166,3 +166,18 @@ def test_deterministic_products_of_packed_operands() -> None:
     plain = pg.matmul(a, b, mode="deterministic", device="cpu")
     assert np.array_equal(pg.matmul(a, pg.prepack(b, device="cpu"), mode="deterministic"), plain)
     assert np.array_equal(pg.matmul(pg.prepack(a, side="a", device="cpu"), b, mode="deterministic"), plain)
+
+
+def test_exact_products_read_no_panels() -> None:
+    """On the CPU an exact product takes the array itself; what is packed is refused in words."""
+    a, b = numbers(22, 6, 8), numbers(23, 8, 7)
+    for left, right, name in ((a, pg.prepack(b, device="cpu"), "b"), (pg.prepack(a, side="a", device="cpu"), b, "a")):
+        with pytest.raises(UnsupportedError, match=f'matmul: {name} is prepacked; mode "exact" on the CPU reads no panels'):
+            pg.matmul(left, right, mode="exact")
+
+
+def test_exact_products_of_packed_operands_on_a_gpu() -> None:
+    device = pg.request_device("wgpu")
+    a, b = numbers(24, 6, 8, dtype=np.float16), numbers(25, 8, 7, dtype=np.float16)
+    plain = pg.matmul(a, b, mode="exact", device="cpu")
+    assert np.array_equal(pg.matmul(a, pg.prepack(b, device=device), mode="exact"), plain)

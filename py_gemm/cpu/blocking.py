@@ -56,10 +56,34 @@ class Blocking:
     scratch_bytes: int
 
 
+# What kernels/gemm_exact.c keeps at the start of the scratch memory (SCRATCH_EXACT), and the most that it takes: rows and columns
+# of a block, and digits of an element. 96 x 128 elements of 12 totals, and panels of 6 digits, take 4 MiB where a row needs them.
+EXACT_BYTES = 7744
+EXACT_ROWS, EXACT_COLUMNS, EXACT_DIGITS = 96, 128, 6
+
+
 def block(row: Row, m: int, n: int, k: int, geometry: Geometry = DEFAULT_GEOMETRY, *, b_by_columns: bool = False) -> Blocking:
     """Cut a product of m x n x k (none of them zero but k) for one kernel. b_by_columns: the depth of B lies side by side."""
+    if row.exact:
+        return _block_exact(row, m, n, k)
     if row.suits:
         return _block_few_rows(row, m, n, k, geometry.few_columns if b_by_columns else n, geometry)
+    return _block_sums(row, m, n, k, geometry)
+
+
+def _block_exact(row: Row, m: int, n: int, k: int) -> Blocking:
+    chain = row.order.chain_length(k)
+    depth = min(chain, k)
+    rows, columns = _balance(m, EXACT_ROWS, row.rows), _balance(n, EXACT_COLUMNS, row.columns)
+    size = row.accumulator.size
+    panel_a = _round_up(EXACT_BYTES, 64)
+    panel_b = _round_up(panel_a + rows * depth * size * EXACT_DIGITS, 64)
+    totals = _round_up(panel_b + columns * depth * size * EXACT_DIGITS, 64)
+    end = totals + rows * columns * size * 2 * EXACT_DIGITS
+    return Blocking(chain, rows, columns, rows, panel_a, panel_b, totals, end)
+
+
+def _block_sums(row: Row, m: int, n: int, k: int, geometry: Geometry) -> Blocking:
     size = row.accumulator.size
     chain = row.order.chain_length(k)
     depth = -(-min(chain, k) // row.depth_multiple) + row.head_words  # words a lane

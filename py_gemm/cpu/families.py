@@ -4,8 +4,7 @@ A family says how panels are laid out and what is summed; a token says which ins
 row is `<op>_<input type>_<tile>_<token>`, and the name of the exported function of the module `gemm_<token>.wasm`.
 
 Rows that other families will add here, each with a kernel file and a test of its own (and no new `if` elsewhere):
-float16 and bfloat16 families with depth multiple 2, deep-k twins, int8 families with a dot product (`gemm_i8_6x8_dot`,
-`gemm_i8_4x8_i16`, which take the place before the widening one), complex ones. Until then float16 and bfloat16 are widened in
+float16 and bfloat16 families with depth multiple 2, deep-k twins, complex ones. Until then float16 and bfloat16 are widened in
 packing and run on the float32 family.
 """
 
@@ -69,8 +68,8 @@ class Fit:
     holds: Callable[[Work], bool]
 
 
-# Packing B pays when it is read again for enough rows. Measured at 1 to 8 rows, 1024 x 1024 and 4096 x 4096, both layouts of B,
-# V8 and wasmtime: reading it in place wins to the end of the kernel's own width.
+# Packing B pays when it is read again for enough rows. Measured in V8 only, at 1 to 8 rows, 1024 x 1024 and
+# 4096 x 4096, both layouts of B: reading it in place wins to the end of the kernel's own width.
 FEW_ROWS_LIMIT = 4
 FEW_ROWS = Fit("few_rows", lambda work: work.m <= FEW_ROWS_LIMIT)
 UNIT_STRIDE = Fit("b_has_unit_stride", lambda work: work.b_has_unit_stride)
@@ -100,7 +99,11 @@ class SummationOrder:
 class Row:
     """One kernel. `requires`: without them it cannot run. `prefers`, `suits`: where one does not hold, a later row is the better
     choice, for the engine or for the product; forced by name, the row runs all the same. depth_multiple: steps of depth that one
-    instruction takes; they share one word of the accumulator's size in a panel. head_words: words a lane before them."""
+    instruction takes; they share one word of the accumulator's size in a panel. head_words: words a lane before them.
+
+    exact: the result is the exact value, rounded once; `order` then only says how long a chain of digit products may be.
+    Exact kernels of a token are a module of their own.
+    """
 
     family: str
     token: str
@@ -113,6 +116,12 @@ class Row:
     suits: tuple[Fit, ...] = ()
     depth_multiple: int = 1
     head_words: int = 0
+    exact: bool = False
+
+    @property
+    def module(self) -> str:
+        """Which module exports the kernel (see `module_asset`)."""
+        return f"exact_{self.token}" if self.exact else self.token
 
     @property
     def tile(self) -> str:
@@ -154,14 +163,28 @@ ROWS: tuple[Row, ...] = (
 
 TOKENS: tuple[str, ...] = tuple(dict.fromkeys(row.token for row in ROWS))
 
+# The correctly rounded product of operands of any type (kernels/gemm_exact.c). 256 steps are the longest chain of digit products
+# that float64 holds exactly; below that, any order and any token give the same bits.
+EXACT_ROWS: tuple[Row, ...] = (
+    Row("gemm_exact", "relaxed", 6, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,), (BROWSER_HOST,), exact=True),
+    Row("gemm_exact", "relaxed", 4, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,), exact=True),
+    Row("gemm_exact", "simd128", 4, 4, FLOAT64, _PLAIN, exact=True),
+)
+
+# The exact sums themselves, as fixed-point numbers, for exact/superaccumulator.py; never chosen for a product.
+LIMBS_ROW = Row("gemm_limbs", "simd128", 1, 1, FLOAT64, _PLAIN, exact=True)
+
+ALL_ROWS: tuple[Row, ...] = (*ROWS, *EXACT_ROWS, LIMBS_ROW)
+
+MODULES: tuple[str, ...] = tuple(dict.fromkeys(row.module for row in ALL_ROWS))
 
 # The tokens of which an engine has at most one.
 DOT_TOKENS: tuple[str, ...] = ("dot", "sdot")
 
 
-def module_asset(token: str) -> str:
-    """The name of the asset that exports the kernels of a token."""
-    return f"cpu/kernels/gemm_{token}.wasm"
+def module_asset(module: str) -> str:
+    """The name of the asset that holds a module: the kernels of a token, or its exact ones."""
+    return f"cpu/kernels/gemm_{module}.wasm"
 
 
 # The token whose sums are the same on every machine.
@@ -177,7 +200,7 @@ def check_names(family: str | None, token: str | None) -> None:
 
     `family` may be a family ("gemm_f32"), a tile of it ("gemm_f32_6x8") or a whole row ("gemm_f32_6x8_relaxed").
     """
-    families = tuple(dict.fromkeys(name for row in ROWS for name in _names(row)))
+    families = tuple(dict.fromkeys(name for row in (*ROWS, *EXACT_ROWS) for name in _names(row)))
     if family is not None and family not in families:
         raise ValueError(f"unknown kernel family {family!r}; known: {', '.join(families)}")
     if token is not None and token not in TOKENS:
@@ -193,8 +216,9 @@ def choose_family(
     token: str | None = None,
     deterministic: bool = False,
     packed: tuple[Packing, ...] = (),
+    table: tuple[Row, ...] = ROWS,
 ) -> Row:
-    """The first row that sums in `accumulator`, can run on the engine, is preferred there and suits the product.
+    """The first row of `table` that sums in `accumulator`, can run on the engine, is preferred there and suits the product.
 
     family, token: force names (see `check_names`); what is forced and cannot run is an UnsupportedError, never a fallback.
     packed: what is prepacked already; a row that cannot read it is out of the question, and where none is left, UnsupportedError.
@@ -204,9 +228,9 @@ def choose_family(
     if deterministic and token not in (None, DETERMINISTIC_TOKEN):
         raise UnsupportedError(f"token {token!r} is forced, but only {DETERMINISTIC_TOKEN!r} gives the same bits on every machine")
     wanted = DETERMINISTIC_TOKEN if deterministic else token
-    named = [row for row in ROWS if family in (None, *_names(row)) and wanted in (None, row.token)]
+    named = [row for row in table if family in (None, *_names(row)) and wanted in (None, row.token)]
     if not named:
-        raise UnsupportedError(f"no kernel of family {family!r} has the token {wanted!r}; there are: {_list(ROWS)}")
+        raise UnsupportedError(f"no kernel of family {family!r} has the token {wanted!r}; there are: {_list(table)}")
     fitting = [row for row in named if row.accumulator is accumulator]
     if not fitting:
         raise UnsupportedError(f"{_list(named)} cannot be used: the product sums in {accumulator.name}")
@@ -229,15 +253,18 @@ def choose_family(
 def require_available(traits: EngineTraits, family: str | None, token: str | None) -> None:
     """The error of `choose_family` where what is forced can run for no type of accumulator at all."""
     check_names(family, token)
-    named = [row.accumulator for row in ROWS if family in (None, *_names(row)) and token in (None, row.token)]
     errors = []
-    for accumulator in dict.fromkeys(named or [FLOAT32]):
-        try:
-            choose_family(accumulator, traits, family=family, token=token)
-        except UnsupportedError as error:
-            errors.append(error)
-        else:
-            return
+    for table in (ROWS, EXACT_ROWS):
+        named = [row.accumulator for row in table if family in (None, *_names(row)) and token in (None, row.token)]
+        for accumulator in dict.fromkeys(named):
+            try:
+                choose_family(accumulator, traits, family=family, token=token, table=table)
+            except UnsupportedError as error:
+                errors.append(error)
+            else:
+                return
+    if not errors:
+        choose_family(FLOAT32, traits, family=family, token=token)
     raise errors[0]
 
 

@@ -11,14 +11,14 @@ from math import gcd
 from typing import Any
 
 from ..configuration import knob
-from ..dtypes import FLOAT32, INT32, ElementType
-from ..epilogue import Activation
+from ..dtypes import FLOAT32, FLOAT64, INT32, ElementType
+from ..epilogue import Activation, require_exact_activation
 from ..errors import AliasError, ShapeError, UnsupportedError
 from ..problem import Layout, Problem, require_apart, require_in_buffer
 from .blocking import block
 from .engines import Bound, Engine, default_engine
 from .engines.host_memory import PinnedBuffer
-from .families import ROWS, EngineTraits, SummationOrder, check_names, choose_family, names_row, require_available
+from .families import EXACT_ROWS, ROWS, EngineTraits, SummationOrder, check_names, choose_family, names_row, require_available
 from .packing import Packing
 from .plan import make_packing_plan, make_plan
 from .probe import exact_dot
@@ -43,7 +43,7 @@ class CpuCapabilities:
 class CpuCall:
     """A product of which everything is decided but the addresses. May be used again and again.
 
-    variant: the name of the row that runs, such as "gemm_f32_6x8_relaxed". order: how it sums.
+    variant: the name of the row that runs, such as "gemm_f32_6x8_relaxed". order: how it sums; None: exactly.
     """
 
     __slots__ = ("_bound", "order", "swapped", "variant")
@@ -108,32 +108,39 @@ class CpuGemm:
         activation: Activation = Activation.NONE,
         has_bias: bool = False,
         deterministic: bool = False,
+        exact: bool = False,
         packed_a: Packing | None = None,
         packed_b: Packing | None = None,
     ) -> CpuCall:
         """Decide everything about a product. Offsets of the layouts play no part; the addresses of the call include them.
 
-        deterministic: the kernel whose sums are the same on every machine. packed_a, packed_b: how an operand was packed by
-        `prepare_packing`; its layout then has the batch strides of the packed operands.
+        deterministic: the kernel whose sums are the same on every machine. exact: the exact value of the expression (relu applied
+        to it), rounded once; a gelu is an UnsupportedError, for its value can be given correctly rounded by no known bound.
+        packed_a, packed_b: how an operand was packed by `prepare_packing`; its layout then has the batch strides of the packed
+        operands.
         ShapeError for sizes or strides that 32-bit addresses cannot express, AliasError for a D that names an element twice,
-        UnsupportedError for a forced row that cannot run, or that cannot read what is packed.
+        UnsupportedError for a forced row that cannot run, or for what is packed and cannot be read (exact kernels read no panels).
         """
         _check_sizes(problem)
         require_apart("CpuGemm", problem)
-        forced: dict[str, Any] = {
+        if exact:
+            require_exact_activation("CpuGemm", activation)
+        accumulator = FLOAT64 if exact else problem.accumulator
+        choice: dict[str, Any] = {
             "family": self._family,
             "token": self._token_in_force(),
             "deterministic": deterministic,
             "packed": tuple(each for each in (packed_a, packed_b) if each is not None),
+            "table": EXACT_ROWS if exact else ROWS,
         }
         if problem.is_empty:
-            row = choose_family(problem.accumulator, self.engine.traits, **forced)
-            return CpuCall(row.name, row.order, None, False)
+            row = choose_family(accumulator, self.engine.traits, **choice)
+            return CpuCall(row.name, None if exact else row.order, None, False)
         plan = make_plan(problem, activation, has_bias, packed_a=packed_a, packed_b=packed_b)
-        row = choose_family(problem.accumulator, self.engine.traits, plan.work, **forced)
+        row = choose_family(accumulator, self.engine.traits, plan.work, **choice)
         blocking = block(row, plan.m, plan.n, plan.k, b_by_columns=plan.b.column != plan.b.type.size)
         bound = self.engine.bind(row, plan, blocking)
-        return CpuCall(row.name, row.order, bound, plan.swapped)
+        return CpuCall(row.name, None if exact else row.order, bound, plan.swapped)
 
     def packing(self, side: str, accumulator: ElementType) -> Packing:
         """How an operand of that side ("a" or "b") is packed for large products that sum in `accumulator`."""

@@ -2,15 +2,18 @@
 
 An operation is one Job: uploads, dispatches and read-backs that cross into the device in one call. `execute` is synchronous up
 to the submission, so the order of calls is the order on the device's queue; only the read-back is waited for, by the Pending.
+Python threads may share a device: what touches its books holds its lock, waiting does not.
 Subclasses in devices/ supply the few raw steps at the end of this file. Any object with the buffer protocol is data; no NumPy.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import wraps
+from threading import RLock
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from ..configuration import knob
 from ..errors import DeviceLostError, ShapeError, UnsupportedError
@@ -18,6 +21,21 @@ from .capabilities import Capabilities
 from .pace import Pace
 from .pool import Allocation, Pool, size_class
 from .shaders import ShaderKey
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Self = TypeVar("Self", bound="Device")
+
+
+def exclusive(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R]:
+    """One thread at a time in these methods of a device; the same thread may enter again."""
+
+    @wraps(method)
+    def locked(self: Self, *arguments: P.args, **named: P.kwargs) -> R:
+        with self.lock:
+            return method(self, *arguments, **named)
+
+    return cast("Callable[Concatenate[Self, P], R]", locked)
 
 
 class Buffer:
@@ -123,6 +141,7 @@ class Device(ABC):
     limits: dict[str, int]
 
     def __init__(self) -> None:
+        self.lock = RLock()
         self._pool = Pool(knob("pool_bytes"))
         self._ready: set[ShaderKey] = set()
         self._nothing: Buffer | None = None
@@ -152,6 +171,7 @@ class Device(ABC):
             self.execute(Job(uploads=[(buffer, source)]))
         return buffer
 
+    @exclusive
     def _create(self, nbytes: int) -> Buffer:
         if nbytes < 0:
             raise ShapeError(f"create_buffer: the size is negative: {nbytes}")
@@ -170,6 +190,7 @@ class Device(ABC):
             self.buffers_created += 1
         return Buffer(self, allocation, max(-(-nbytes // 4) * 4, 4))
 
+    @exclusive
     def release_buffer(self, buffer: Buffer) -> None:
         """Give the memory back to the pool. Work already submitted still finds it; releasing twice does nothing."""
         allocation, buffer.allocation = buffer.allocation, None
@@ -181,11 +202,13 @@ class Device(ABC):
         for surplus in self._pool.give(allocation):
             self._destroy(surplus)
 
+    @exclusive
     def empty_pool(self) -> None:
         """Destroy all buffers that wait for re-use."""
         for allocation in self._pool.clear():
             self._destroy(allocation)
 
+    @exclusive
     def distrust_memory(self) -> None:
         """After a device ran out of memory: a browser tells it late, so any buffer made up to now may be a dead one. None of
         them is used again once its owner lets go."""
@@ -199,12 +222,14 @@ class Device(ABC):
         return handle if isinstance(handle, Buffer) else self._adopt(handle)
 
     @property
+    @exclusive
     def nothing(self) -> Buffer:
         """The buffer that is bound where a kernel reads none."""
         if self._nothing is None:
             self._nothing = self._create(16)
         return self._nothing
 
+    @exclusive
     def write_buffer(self, buffer: Buffer, data: Any, offset: int = 0) -> None:
         """Copy `data` to byte `offset` (whole words) of `buffer`. A last word that is not whole is filled up with zeros."""
         nbytes = as_bytes(data).nbytes

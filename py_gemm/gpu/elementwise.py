@@ -85,10 +85,11 @@ class Elementwise:
         parameters = _PARAMETERS.pack(
             rows * columns, columns, flags, int(self.activation), bias_offset, offset_x, leading["ldx"], offset_y, leading["ldy"]
         )
-        nothing: Buffer = device.nothing
-        buffers = (nothing if in_place else source, nothing if given is None else given, target)
-        grid = linear_grid(operation, rows * columns, device.capabilities.limits)
-        device.record(encoder, (Dispatch(_KEY, buffers, parameters, grid),))
+        with device.lock:
+            nothing: Buffer = device.nothing
+            buffers = (nothing if in_place else source, nothing if given is None else given, target)
+            grid = linear_grid(operation, rows * columns, device.capabilities.limits)
+            device.record(encoder, (Dispatch(_KEY, buffers, parameters, grid),))
 
     @property
     def shaders(self) -> tuple[ShaderKey, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 from ..dtypes import FLOAT32, FLOAT_TYPES, ElementType
 from ..epilogue import Activation, GemmEpilogue
 from ..errors import AliasError, UnsupportedError
-from ..problem import Problem, dense_problem, require_count, require_in_buffer
+from ..problem import Problem, dense_problem, require_count, require_in_buffer, whole_number
 from .device import Buffer, Device, Dispatch
 from .planner import Step, plan_product, require_binding, require_one_grid
 from .shaders import ShaderKey
@@ -29,7 +29,8 @@ _PLANS = 256
 class Gemm:
     """One kernel, chosen once from the device's capabilities.
 
-    dtype: the type of A and B, by name or as an ElementType. mode: "fast" or "deterministic" (the portable kernel).
+    dtype: the type of A and B, by name or as an ElementType. mode: "fast", "deterministic" (the portable kernel) or "exact" (the
+    correctly rounded result, of float16; alpha and beta must be float32 numbers, the activation None or "relu").
     allow_matrix_hardware: False leaves matrix hardware out of the choice. variant: a row of gpu/variants.py by name. Without it,
     products of few rows take a row of their own, whatever `variant` says of the others. batch_invariant: the bits of an element do
     not depend on how many rows or products are computed with it. Where k is split, the planes lie in 16 MiB of scratch that belong
@@ -41,12 +42,14 @@ class Gemm:
     def __init__(
         self,
         device: Device,
-        dtype: str | ElementType = "float32",
+        dtype: Any = "float32",
         mode: str = "fast",
         allow_matrix_hardware: bool = True,
         variant: str | None = None,
         batch_invariant: bool = False,
     ) -> None:
+        if not isinstance(device, Device):
+            raise TypeError(f"a Gemm takes a GPU device, not {getattr(device, 'kind', device)!r}; on the CPU it is CpuGemm")
         self.device = device
         self.type = _element_type(dtype)
         self.batch_invariant = batch_invariant
@@ -101,6 +104,8 @@ class Gemm:
         """
         device = self.device
         device.require_alive()
+        if type(m) is not int or type(n) is not int or type(k) is not int:
+            m, n, k = (whole_number("encode", name, value) for name, value in (("m", m), ("n", n), ("k", k)))
         key = (
             m, n, k, transpose_a, transpose_b, alpha, beta, batch, lda, ldb, ldc,
             stride_a, stride_b, stride_c, offset_a, offset_b, offset_c,
@@ -129,23 +134,28 @@ class Gemm:
         self._check_buffers(problem, buffers, 0 if epilogue is None else epilogue.bias_offset)
         if not steps:
             return
-        buffers["nothing"] = device.nothing
-        if any("scratch" in step.buffers for step in steps):
-            buffers["scratch"] = self._scratch_buffer()
-        device.record(
-            encoder,
-            tuple(
-                Dispatch(step.shader, tuple(buffers[name] for name in step.buffers), step.parameters, step.workgroups)
-                for step in steps
-            ),
-        )
+        with device.lock:
+            buffers["nothing"] = device.nothing
+            if any("scratch" in step.buffers for step in steps):
+                buffers["scratch"] = self._scratch_buffer()
+            device.record(
+                encoder,
+                tuple(
+                    Dispatch(step.shader, tuple(buffers[name] for name in step.buffers), step.parameters, step.workgroups)
+                    for step in steps
+                ),
+            )
 
     @property
     def shaders(self) -> tuple[ShaderKey, ...]:
         """What `device.prepare` compiles ahead: the pipelines of every shape."""
-        rows = [self.row] if self._forced else [row for row in VARIANTS if row.shape_conditions or row is self.row]
+        rows = [self.row] if self._forced else [row for row in VARIANTS if row is self.row or self._may_take(row)]
         keys = [ShaderKey(row.kernel, (self.type, self.type)) for row in rows]
         return (*keys, ShaderKey("gemm_splitk_sum", ())) if self.row.splits else tuple(keys)
+
+    def _may_take(self, row: Variant) -> bool:
+        """Whether some shape takes this row instead."""
+        return bool(row.shape_conditions) and all(condition.holds(self._request) for condition in row.conditions)
 
     def release_bindings(self) -> None:
         """Drop the cached bind groups (at most 64 a pipeline), and with them the hold on their buffers; the scratch too."""
@@ -207,8 +217,10 @@ class Gemm:
                 )
 
 
-def _element_type(dtype: str | ElementType) -> ElementType:
-    type_ = dtype if isinstance(dtype, ElementType) else FLOAT_TYPES.get(str(dtype))
+def _element_type(dtype: Any) -> ElementType:
+    """Of a name, an ElementType, a NumPy dtype (`.name`) or a scalar type (`.__name__`), all without NumPy."""
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", None))
+    type_ = dtype if isinstance(dtype, ElementType) else FLOAT_TYPES.get(str(name))
     if type_ is None:
         raise ValueError(f"unknown dtype {dtype!r}; a Gemm takes float32, float16 or bfloat16")
     if type_.size > 4:

@@ -123,16 +123,17 @@ class Int8Gemm:
         self._check_buffers(problem, buffers)
         if not steps:
             return
-        buffers |= {"bias": self._on_device(block), "sum": buffers["c"], "nothing": device.nothing}
-        if scratch:
-            buffers["scratch"] = self._scratch_of(scratch)
-        device.record(
-            encoder,
-            tuple(
-                Dispatch(step.shader, tuple(buffers[name] for name in step.buffers), step.parameters, step.workgroups)
-                for step in steps
-            ),
-        )
+        with device.lock:
+            buffers |= {"bias": self._on_device(block), "sum": buffers["c"], "nothing": device.nothing}
+            if scratch:
+                buffers["scratch"] = self._scratch_of(scratch)
+            device.record(
+                encoder,
+                tuple(
+                    Dispatch(step.shader, tuple(buffers[name] for name in step.buffers), step.parameters, step.workgroups)
+                    for step in steps
+                ),
+            )
 
     @property
     def shaders(self) -> tuple[ShaderKey, ...]:

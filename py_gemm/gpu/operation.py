@@ -75,8 +75,20 @@ class GemmOperation:
         for name, layout in (("a", problem.a), ("b", problem.b), ("c", problem.c), ("the result", problem.d)):
             if layout is not None and layout.type is FLOAT64:
                 raise UnsupportedError(f"gemm: {name} is float64, which runs on the CPU only: WGSL has no such type")
+        type_c = None if problem.c is None else problem.c.type
         shape = whole or Shape.of(problem, batch_invariant=batch_invariant)
-        self.row = choose_variant(Request(device.capabilities, problem.a.type, problem.b.type, mode, shape=shape), variant)
+        request = Request(
+            device.capabilities,
+            problem.a.type,
+            problem.b.type,
+            mode,
+            alpha=problem.alpha,
+            beta=problem.beta,
+            type_c=type_c,
+            type_d=problem.d.type,
+            shape=shape,
+        )
+        self.row = choose_variant(request, variant)
         self.ranges = choose_ranges(shape, self.row)
         self._plans: dict[tuple[int, bool, int | None], Plan] = {}
         limits = device.capabilities.limits
@@ -119,6 +131,19 @@ class GemmOperation:
         when the one before has ended, while the pending is waited for (the result is then ready only after that); `progress` is
         told the fraction that is done.
         """
+        with self.device.lock:
+            return self._start(a, b, c, bias, read_into, paced, progress)
+
+    def _start(
+        self,
+        a: Operand,
+        b: Operand,
+        c: Operand | None,
+        bias: Operand | None,
+        read_into: Any,
+        paced: bool,
+        progress: Progress | None,
+    ) -> tuple[Buffer | None, Pending]:
         problem, device = self.problem, self.device
         adds = problem.c is not None and problem.beta != 0.0
         self._check("a", a, problem.a)

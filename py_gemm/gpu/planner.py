@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from ..dtypes import FLOAT32, ElementType
-from ..epilogue import Activation
+from ..epilogue import Activation, require_exact_activation
 from ..errors import ShapeError, UnsupportedError
 from ..problem import Layout, Problem, collapse_batch
 from .capabilities import Limits
@@ -21,10 +21,10 @@ from .pieces import Piece, batch_pieces, cuts, piece_sizes
 from .register_tile import A_VECTORS_ACROSS, A_VECTORS_ALONG_K, B_VECTORS_ACROSS, B_VECTORS_ALONG_K
 from .shaders import ShaderKey
 from .split import SCRATCH_BYTES, Ranges
-from .variants import Variant
+from .variants import Variant, is_float32
 
-# The flags of shaders/finish.wgsl and shaders/product.wgsl.
-HAS_PRODUCT, HAS_ADDEND, HAS_BIAS, A_ALONG_K, B_ALONG_K = 1, 2, 4, 8, 16
+# The flags of shaders/finish.wgsl and shaders/product.wgsl; the last is exact_finish.wgsl's: narrow.wgsl will round once more.
+HAS_PRODUCT, HAS_ADDEND, HAS_BIAS, A_ALONG_K, B_ALONG_K, ROUND_TO_ODD = 1, 2, 4, 8, 16, 32
 
 # The uniform blocks, in the order of the `Parameters` of each shader.
 _GEMM = struct.Struct("<4I2f2I14I")
@@ -86,6 +86,7 @@ def plan_operation(
     steps: list[Step] = []
     if problem.c is not None and problem.beta != 0.0 and gather_c:
         steps += plan_convert(problem.c, problem.m, problem.n, problem.batch, limits, source="c")
+    narrow = problem.d.type is not FLOAT32
     product_steps, scratch_bytes = plan_product(
         problem,
         dense,
@@ -96,9 +97,9 @@ def plan_operation(
         has_bias=has_bias,
         bias_offset=bias_offset,
         most_flops=most_flops,
+        narrow=narrow,
     )
     steps += product_steps
-    narrow = problem.d.type is not FLOAT32
     if narrow:
         steps.append(plan_narrow(elements, problem.d.type, limits))
     return Plan(tuple(steps), elements * 4, elements * problem.d.type.size if narrow else 0, scratch_bytes)
@@ -125,10 +126,16 @@ def plan_product(
     has_bias: bool,
     bias_offset: int,
     most_flops: int | None = None,
+    narrow: bool = False,
 ) -> tuple[list[Step], int]:
     """The kernel's dispatches into "sum": D, float32 with unit column stride, updated in place where beta is not zero. With more
     than one range, the planes of a piece go into "scratch" and a pass behind it adds them. Also how many bytes of "scratch" this
-    needs."""
+    needs.
+
+    narrow: D will be rounded again, to 16 bits. UnsupportedError for what an exact variant cannot round correctly.
+    """
+    if variant.exact:
+        _require_exact(problem, activation)
     reads = problem.reads_operands
     split = reads and ranges.count > 1
     end = 0
@@ -138,6 +145,8 @@ def plan_product(
         end |= HAS_ADDEND
     if has_bias:
         end |= HAS_BIAS
+    if variant.exact and narrow:
+        end |= ROUND_TO_ODD
     bias = "bias" if has_bias else "nothing"
     # What the kernel itself finishes: everything, or (split) nothing but the raw sum, 1 * sum.
     raw = _Finish(HAS_PRODUCT, 1.0, 0.0, Activation.NONE, "nothing", "scratch")
@@ -264,6 +273,13 @@ def _plan_sum(block: _Block, finish: _Finish, target: tuple[int, int, int], rang
     )
     grid = linear_grid("gemm", count, limits)
     return Step(ShaderKey("gemm_splitk_sum", ()), ("scratch", finish.bias, finish.target), parameters, grid)
+
+
+def _require_exact(problem: Problem, activation: Activation) -> None:
+    require_exact_activation("gemm", activation)
+    for name, value in (("alpha", problem.alpha), ("beta", problem.beta)):
+        if not is_float32(value):
+            raise UnsupportedError(f'gemm: mode "exact" on a GPU needs {name} to be a float32 number, not {value!r}')
 
 
 def plan_convert(

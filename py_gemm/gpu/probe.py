@@ -15,7 +15,7 @@ from ..epilogue import Activation
 from ..problem import Layout, Problem
 from .device import Device, Pending
 from .operation import GemmOperation, HostOperand
-from .variants import PORTABLE_ORDER, TILED, Shape, SummationOrder
+from .variants import TILED, TILED_ORDER, Shape, SummationOrder
 
 # Longer than one group of the order (128 terms), and neither a whole block nor a whole step.
 _DEPTH = 150
@@ -60,7 +60,7 @@ class Probe:
         (ordered,) = struct.unpack("<f", self._ordered)
         self.device.adopt_verdict(
             nan_inf=all(_same(x, y) for x, y in zip(special, expected, strict=True)),
-            order_kept=_same(ordered, replay(PORTABLE_ORDER, [x * y for x, y in zip(self._halves_a, self._halves_b, strict=True)])),
+            order_kept=_same(ordered, replay(TILED_ORDER, [x * y for x, y in zip(self._halves_a, self._halves_b, strict=True)])),
         )
 
 

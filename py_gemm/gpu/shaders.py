@@ -17,13 +17,15 @@ from .register_tile import TILES, kernel_text
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One shader file. `bindings`: what group 0 binds in order ("uniform", "read", "write"); `operands`: those read by element;
-    `constants`: the WGSL constants that the row of the table gives a value to; `text`: what is written rather than read."""
+    """One shader file. `bindings`: what group 0 binds in order ("uniform", "read", "write"); `operands`: those read by element, as
+    float32, or with `reads_bits` as the 16 bits that they are; `constants`: the WGSL constants that the row of the table gives a
+    value to; `text`: what is written rather than read."""
 
     parts: tuple[str, ...]
     bindings: tuple[str, ...]
     operands: tuple[str, ...] = ()
     encodes: bool = False
+    reads_bits: bool = False
     constants: tuple[tuple[str, str], ...] = ()
     text: Callable[[], str] | None = None
 
@@ -40,6 +42,7 @@ def _rows(columns: int, lanes: int, *, fast_columns: bool) -> Kernel:
 KERNELS: dict[str, Kernel] = {
     "gemm_tiled": Kernel(("decode", "epilogue", "product", "finish", "gemm_tiled"), _PRODUCT, ("a", "b")),
     "gemm_splitk_sum": Kernel(("epilogue", "finish", "gemm_splitk_sum"), ("uniform", "read", "read", "write")),
+    "gemm_exact_f16": Kernel(("decode", "exact_finish", "gemm_exact_f16"), _PRODUCT, ("a", "b"), reads_bits=True),
     "elementwise": Kernel(("epilogue", "elementwise"), ("uniform", "read", "read", "write")),
     "gemm_rows_16x16": _rows(16, 16, fast_columns=True),
     "gemm_rows_32x8": _rows(32, 8, fast_columns=True),
@@ -103,7 +106,10 @@ def assemble(key: ShaderKey) -> str:
     else:
         if len(key.types) != len(kernel.operands) or not set(key.types) <= set(READABLE):
             raise ValueError(f"{key.kernel} reads {len(kernel.operands)} operands of {READABLE}, not {key.types}")
-        lines = [_load(name, each) for name, each in zip(kernel.operands, key.types, strict=True)]
+        if kernel.reads_bits and any(each.size != 2 for each in key.types):
+            raise ValueError(f"{key.kernel} reads the bits of 16-bit operands, not {key.types}")
+        load = _load_bits if kernel.reads_bits else _load
+        lines = [load(name, each) for name, each in zip(kernel.operands, key.types, strict=True)]
     lines += [f"const {name} = {value};" for name, value in kernel.constants]
     if kernel.text is not None:
         lines.append(kernel.text())
@@ -114,3 +120,7 @@ def assemble(key: ShaderKey) -> str:
 def _load(operand: str, type_: ElementType) -> str:
     word = "index" if type_.size == 4 else "index >> 1u"
     return f"fn load_{operand}(index: u32) -> f32 {{ return decode_{type_.name}({operand}[{word}], index); }}"
+
+
+def _load_bits(operand: str, _: ElementType) -> str:
+    return f"fn load_{operand}(index: u32) -> u32 {{ return half_of({operand}[index >> 1u], index); }}"

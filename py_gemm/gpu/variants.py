@@ -8,11 +8,12 @@ without a shape (a `Gemm` that is being made) only the others are looked at. Whe
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..configuration import knob
-from ..dtypes import BFLOAT16, FLOAT16, FLOAT32, ElementType
+from ..dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, ElementType
 from ..errors import UnsupportedError
 from ..problem import Problem
 from .capabilities import Capabilities
@@ -52,13 +53,17 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """All that the choice of a variant may depend on."""
+    """All that the choice of a variant may depend on. alpha, beta, type_c, type_d: where they are not known yet, the simplest."""
 
     capabilities: Capabilities
     type_a: ElementType
     type_b: ElementType
     mode: str = "fast"
     allow_matrix_hardware: bool = True
+    alpha: float = 1.0
+    beta: float = 0.0
+    type_c: ElementType | None = None
+    type_d: ElementType = FLOAT32
     shape: Shape | None = None
 
 
@@ -84,6 +89,7 @@ class SummationOrder:
 
     chain: products in one register by fused multiply-add; block, group: how many of the level below make one of this level.
     Group sums are added to the total. The tail of k is padded with zero products; levels that are not full join as they stand.
+    A row without an order sums exactly.
     """
 
     chain: int
@@ -105,18 +111,23 @@ class LaneOrder:
 class Variant:
     """One row. `tile` is (rows, columns, k step) of a workgroup; `kernel` names the shader in gpu/shaders.py.
 
-    shape_conditions: what the row asks of the product, a Request whose shape is known. splits: k may be split into ranges.
-    tuned: taken only where the capabilities prefer this row, or where it is forced.
+    order: how it sums; None: exactly, the result being the exact value rounded once. shape_conditions: what the row asks of the
+    product, a Request whose shape is known. splits: k may be split into ranges. tuned: taken only where the capabilities prefer
+    this row, or where it is forced.
     """
 
     name: str
     kernel: str
     tile: tuple[int, int, int]
-    order: SummationOrder | LaneOrder
+    order: SummationOrder | LaneOrder | None
     conditions: tuple[Condition, ...] = field(default=())
     shape_conditions: tuple[ShapeCondition, ...] = field(default=())
     splits: bool = False
     tuned: bool = False
+
+    @property
+    def exact(self) -> bool:
+        return self.order is None
 
 
 _PLAIN_TYPES = Condition(
@@ -142,6 +153,39 @@ _FOUR_BUFFERS = Condition(
     lambda request: request.capabilities.limits.max_storage_buffers_per_shader_stage >= 4,
 )
 
+_ROUNDED_STEPS = Condition('mode "fast" or "deterministic"', lambda request: request.mode != "exact")
+_EXACT_MODE = Condition('mode "exact"', lambda request: request.mode == "exact")
+_EXACT_TILES = Condition(
+    "12,928 bytes of workgroup memory (maxComputeWorkgroupStorageSize)",
+    lambda request: request.capabilities.limits.max_compute_workgroup_storage_size >= 6 * 16 * 33 * 4 + 2 * 32 * 4,
+)
+
+
+def is_float32(value: float) -> bool:
+    """Whether a number is a float32 (a NaN or an infinity is one)."""
+    try:
+        narrow = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return False
+    return bool(narrow == value or value != value)
+
+
+# What an exact product must be like for a GPU, whatever the device: WGSL has no wider numbers than 32 bits.
+EXACT_ON_GPU: tuple[Condition, ...] = (
+    Condition("float16 operands", lambda request: request.type_a is FLOAT16 and request.type_b is FLOAT16),
+    Condition("alpha and beta that are float32 numbers", lambda request: is_float32(request.alpha) and is_float32(request.beta)),
+    Condition("c and a result of at most float32", lambda request: FLOAT64 not in (request.type_c, request.type_d)),
+)
+
+# The correctly rounded product of float16, in integer arithmetic: no order, no rounding of the device can change a bit.
+EXACT_F16 = Variant(
+    "exact-f16",
+    "gemm_exact_f16",
+    (32, 32, 16),
+    None,
+    (_EXACT_MODE, *EXACT_ON_GPU, _INVOCATIONS_256, _EXACT_TILES, _FOUR_BUFFERS),
+)
+
 # Rows of A up to which B is streamed once; columns from which a warp of 32 reads 128 bytes of one row of B.
 FEW_ROWS, WIDE_COLUMNS = 4, 8192
 
@@ -158,7 +202,7 @@ _FEW = (
 _STORED_BY_ROWS = ShapeCondition("B stored K x N", lambda shape: not shape.b_transposed)
 _STORED_BY_COLUMNS = ShapeCondition("B stored N x K", lambda shape: shape.b_transposed)
 _WIDE = ShapeCondition(f"at least {WIDE_COLUMNS} columns", lambda shape: shape.n >= WIDE_COLUMNS)
-_BASIC = (_PLAIN_TYPES, _INVOCATIONS_256, _FOUR_BUFFERS)
+_BASIC = (_PLAIN_TYPES, _INVOCATIONS_256, _FOUR_BUFFERS, _ROUNDED_STEPS)
 
 ROWS_WIDE = Variant(
     "rows-4x32-8slices",
@@ -179,8 +223,6 @@ ROWS_BY_COLUMNS = Variant(
     (*_BASIC, _LANES_OF_ROWS),
     (*_FEW, _STORED_BY_COLUMNS),
 )
-
-PORTABLE_ORDER = SummationOrder(chain=16, block=2, group=4)
 
 _FLOAT32 = Condition("float32 operands", lambda request: request.type_a is FLOAT32 and request.type_b is FLOAT32)
 _FAST = Condition('mode "fast"', lambda request: request.mode == "fast")
@@ -214,22 +256,21 @@ def _register_row(tile: RegisterTile) -> Variant:
 REGISTER_ROWS = tuple(_register_row(tile) for tile in TILES)
 
 # The portable row serves both modes and every shape on every device within WebGPU's guaranteed limits; it stays last.
+TILED_ORDER = SummationOrder(chain=16, block=2, group=4)
 TILED = Variant(
     "tiled-64x64x16",
     "gemm_tiled",
     (64, 64, 16),
-    PORTABLE_ORDER,
-    (_PLAIN_TYPES, _INVOCATIONS_256, _TWO_TILES, _FOUR_BUFFERS),
+    TILED_ORDER,
+    (_PLAIN_TYPES, _INVOCATIONS_256, _TWO_TILES, _FOUR_BUFFERS, _ROUNDED_STEPS),
     splits=True,
 )
 
-VARIANTS: tuple[Variant, ...] = (ROWS_WIDE, ROWS, ROWS_BY_COLUMNS, *REGISTER_ROWS, TILED)
+VARIANTS: tuple[Variant, ...] = (EXACT_F16, ROWS_WIDE, ROWS, ROWS_BY_COLUMNS, *REGISTER_ROWS, TILED)
 
 
 def check_mode(mode: object) -> str:
-    """`mode` itself where a GPU kernel serves it; UnsupportedError for "exact", ValueError listing the modes for anything else."""
-    if mode == "exact":
-        raise UnsupportedError('mode "exact" is the work of the exact reference, which no GPU kernel provides; use "deterministic"')
+    """`mode` itself; ValueError listing the modes for anything else."""
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
     return str(mode)
@@ -269,3 +310,8 @@ def choose_variant(request: Request, forced: str | None = None, table: tuple[Var
     if request.shape is not None:
         what += f", m = {request.shape.m}, n = {request.shape.n}, k = {request.shape.k}"
     raise UnsupportedError(f"no variant for {what}: {'; '.join(reasons)}")
+
+
+def exact_obstacles(request: Request) -> list[str]:
+    """What an exact product would have to be like for any GPU, and is not; empty where the device alone decides."""
+    return [condition.wanted for condition in EXACT_ON_GPU if not condition.holds(request)]

@@ -11,6 +11,7 @@ import numpy as np
 
 from py_gemm import devices
 from py_gemm.configuration import KNOBS, knob
+from py_gemm.errors import UnsupportedError
 
 
 class Info:
@@ -36,7 +37,7 @@ def info() -> Info:
 
     topics: dict[str, dict[str, str]] = {
         "py_gemm": {"version": __version__, "numpy": np.__version__, "python": platform.python_version(), "platform": sys.platform},
-        "cpu": dict(devices.cpu_device().info),
+        "cpu": _cpu(),
     }
     if devices.IN_BROWSER:
         topics["page"] = _page()
@@ -44,6 +45,13 @@ def info() -> Info:
     topics["gpu"] = _gpu(gpu) if gpu is not None else {"device": devices.gpu_state()}
     topics["knobs"] = {name: str(knob(name)) for name in KNOBS}
     return Info(topics)
+
+
+def _cpu() -> dict[str, str]:
+    try:
+        return dict(devices.cpu_device().info)
+    except UnsupportedError as error:
+        return {"engine": f"none: {error}"}
 
 
 def _page() -> dict[str, str]:

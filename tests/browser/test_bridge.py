@@ -16,9 +16,8 @@ from py_gemm.gpu.devices.wgpu_native import request_native_device
 from py_gemm.gpu.split import choose_ranges
 from py_gemm.gpu.variants import VARIANTS, Shape
 from tests.browser.harness import PyodideHost, PythonError
-from tests.gpu.order import replay
 from tests.gpu.tools import TYPES as TYPE_OF
-from tests.gpu.tools import numpy_type
+from tests.gpu.tools import numpy_type, replayed
 from tests.gpu.tools import product as product_on
 
 HOSTS = ["pyodide_page", "pyodide_worker", "pyodide_plain", "pyodide_csp", "pyodide_npm"]
@@ -181,7 +180,9 @@ def test_sums_of_halves_have_the_stated_bits_in_chromium_on_wgpu_and_in_the_repl
 ) -> None:
     rng = np.random.default_rng(k)
     bits = 16 if name == "float16" else 8
-    a, b = (np.float32(rng.integers(1 << (bits - 6), 1 << (bits - 5), shape)) / (1 << (bits - 6)) for shape in ((m, k), (k, n)))
+    a, b = (
+        rng.integers(1 << (bits - 6), 1 << (bits - 5), shape).astype(np.float32) / (1 << (bits - 6)) for shape in ((m, k), (k, n))
+    )
     code = """
 operation, x, y, _ = tools.planned(device, m, n, k, name, name, "float32", False, by_columns)
 out = tools.reads_back("float32", m * n)
@@ -198,7 +199,7 @@ await operation.start(x, y, read_into=out)[1]
     (row,) = [each for each in VARIANTS if each.name == variant]
     ranges = choose_ranges(Shape(m, n, k, b_transposed=by_columns), row)
     assert ranges.count == count
-    assert np.array_equal(found, replay(row.order, a, b, fused=True, ranges=ranges))
+    assert np.array_equal(found, replayed(row, a, b, fused=True, ranges=ranges))
     halves = numpy_type(TYPE_OF[name])
     left, right = a.astype(halves), np.ascontiguousarray(stored.astype(halves))
     assert np.array_equal(found, product_on(native, left, right.T if by_columns else right))

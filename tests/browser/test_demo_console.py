@@ -141,10 +141,44 @@ def test_an_endless_loop_is_interrupted(demo: DemoPage) -> None:
     expect(demo.output("value")).to_have_text("('still here', (12, 9))")
 
 
+def test_the_consoles_own_button_stops_what_runs_there(demo: DemoPage) -> None:
+    entry, button = demo.page.get_by_label("Python code"), demo.page.locator("#execute")
+    entry.fill("while True: pass")
+    button.click()
+    expect(button).to_have_text("Stop")
+    expect(button).to_be_enabled()
+    expect(button).to_be_focused()
+    expect(button).to_have_accessible_description("Running…")
+    expect(demo.status).to_have_text("Running the console's code…")
+    expect(demo.page.locator("#stop")).to_be_hidden()
+    expect(demo.run_button).to_be_disabled()
+    button.press("Enter")
+    expect(demo.output("err")).to_contain_text("KeyboardInterrupt")
+    expect(button).to_have_text("Run")
+    expect(button).to_be_focused()
+    expect(demo.page.locator("#console-status")).to_be_empty()
+    expect(demo.status).to_have_text("Ready.")
+
+
+def test_a_double_click_on_run_does_not_stop_what_it_started(demo: DemoPage) -> None:
+    demo.page.get_by_label("Python code").fill("import time; time.sleep(0.2); 'through'")
+    demo.page.locator("#execute").dblclick()
+    expect(demo.output("value")).to_have_text("'through'")
+
+
+@pytest.mark.parametrize("code", ["input('Name? ')", "import sys; sys.stdin.read()", "import sys; list(sys.stdin)"])
+def test_asking_for_input_fails_in_words(demo: DemoPage, code: str) -> None:
+    demo.execute(code)
+    expect(demo.output("err")).to_contain_text('File "<console>", line 1, in <module>')
+    expect(demo.output("err")).to_contain_text("this console cannot ask for input while code runs; write the value into the code")
+    expect(demo.output("err")).not_to_contain_text("demo_console")
+
+
 def test_without_shared_memory_python_starts_anew(page: Page, site: Addresses) -> None:
     demo = DemoPage(page, site.plain_url).wait()
     demo.execute("while True: pass")
     expect(demo.output("in")).to_have_text("while True: pass")
+    expect(page.locator("#console-status")).to_have_text("Running… Stop starts Python anew, without your variables.")
     page.get_by_role("button", name="Stop").click()
     expect(demo.output("err")).to_have_text(re.compile("starts anew"))
     expect(demo.run_button).to_be_enabled(timeout=READY_MS)

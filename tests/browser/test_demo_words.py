@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.demo_page import DemoPage, npy
+from tests.browser.demo_page import DemoPage, Side, npy
 from tests.browser.harness import Addresses, Complaints
 
 
@@ -34,6 +34,9 @@ WRONG_FILES = {
     "ragged.csv": (b"1,2,3\n4,5\n", "line 2 has 2 values"),
     "words.csv": (b"1,2\n3,four\n", "line 2, column 2: “four” is not a number"),
 }
+
+
+SIDES: tuple[Side, ...] = ("A", "B")
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +89,49 @@ def test_shapes_that_do_not_fit(demo: DemoPage) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "0", "-3", "2.5", "20000"])
-def test_sizes_out_of_range(demo: DemoPage, value: str) -> None:
-    demo.page.locator("#size-m").fill(value)
-    expect(demo.error("A")).to_contain_text("rows must be a whole number from 1 to 16384")
+@pytest.mark.parametrize("name", ["m", "k", "n"])
+def test_sizes_out_of_range(demo: DemoPage, name: str, value: str) -> None:
+    size = demo.page.locator(f"#size-{name}")
+    size.fill(value)
+    expect(demo.page.locator("#sizes-error")).to_have_text(f"{name} must be a whole number from 1 to 16384.")
+    expect(size).to_have_attribute("aria-invalid", "true")
+    expect(size).to_have_accessible_description(re.compile(f"{name} must be a whole number"))
+    expect(demo.page.locator("[aria-invalid=true]")).to_have_count(1)
+    for side in SIDES:
+        expect(demo.error(side)).to_be_empty()
     expect(demo.run_button).to_be_disabled()
+    size.fill("5")
+    expect(demo.page.locator("#sizes-error")).to_be_empty()
+    expect(size).to_have_attribute("aria-invalid", "false")
+    demo.wait()
+
+
+def test_several_sizes_out_of_range(demo: DemoPage) -> None:
+    demo.set_sizes(0, 7, 20000)
+    expect(demo.page.locator("#sizes-error")).to_have_text("m and n must be whole numbers from 1 to 16384.")
+    demo.set_sizes(6, 7, 20000)
+    expect(demo.page.locator("#sizes-error")).to_have_text("n must be a whole number from 1 to 16384.")
+    expect(demo.page.locator("#size-m")).to_have_attribute("aria-invalid", "false")
+
+
+def test_a_size_that_a_file_gives_is_not_at_fault(demo: DemoPage) -> None:
+    demo.page.locator("#size-m").fill("0")
+    expect(demo.page.locator("#sizes-error")).to_contain_text("m must be")
+    demo.drop("A", "a.npy", npy(np.ones((20000, 7), np.float32)))
+    expect(demo.summary("A")).to_contain_text("20,000 × 7")
+    expect(demo.page.locator("#sizes-error")).to_be_empty()
+    demo.wait()
+
+
+def test_seed_out_of_range(demo: DemoPage) -> None:
+    seed = demo.panel("B").locator("[data-part=seed]")
+    seed.fill("-1")
+    expect(demo.error("B")).to_have_text("Seed must be a whole number from 0 to 4294967295.")
+    expect(seed).to_have_attribute("aria-invalid", "true")
+    expect(seed).to_have_accessible_description(re.compile("Seed must be a whole number"))
+    seed.fill("3")
+    expect(demo.error("B")).to_be_empty()
+    expect(seed).to_have_attribute("aria-invalid", "false")
 
 
 def test_more_elements_than_the_page_holds(demo: DemoPage) -> None:

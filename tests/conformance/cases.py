@@ -6,7 +6,7 @@ A case is data; its id holds all of it and can be turned back into the case, so 
 
 What a fraction of the time on two cores allows is sampled with a fixed seed; PY_GEMM_SOAK=1 takes every size.
 This module also runs inside Pyodide: it imports NumPy and py_gemm only, and holds the oracle: int64 for integer data,
-float64 for real data, neither of which shares code with any kernel.
+float64 for real data, fractions for mode "exact" (exactly.py), none of which shares code with any kernel.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from py_gemm.dtypes import FLOAT_TYPES, promote
 from py_gemm.gpu.split import MINIMUM_K, MINIMUM_TERMS, MOST_RANGES, TERMS_STEP
 from py_gemm.gpu.variants import FEW_ROWS, VARIANTS, WIDE_COLUMNS
 from py_gemm.prepare import forget_prepared
+
+from . import exactly
 
 SIZES = (1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129)
 
@@ -73,7 +75,7 @@ class Case:
     out: str = ""  # "" | dense | strided | c
     dtype: str = ""  # of the result; "" the promoted type
     mode: str = "fast"
-    data: str = "integers"  # integers: exact | real
+    data: str = "integers"  # integers: exact | real | spread: exponents from all over the type's range
     invariant: int = 0
     variant: str = ""  # a forced row of the GPU's table; "" the first that fits
 
@@ -159,6 +161,30 @@ def option_cases(types: tuple[str, ...], count: int) -> list[Case]:
     return list(dict.fromkeys(cases))
 
 
+def rounded_once_cases(types: tuple[str, ...], count: int, *, on_gpu: bool) -> list[Case]:
+    """Mode "exact": every type with every option of it; on a GPU products of float16, with scalars that float32 holds."""
+    source = random.Random("rounded once")
+    operands = ("float16",) if on_gpu else types
+    cases: list[Case] = []
+    while len(cases) < count:
+        a = source.choice(operands)
+        c = source.choice(("", "", *types))
+        case = Case(
+            a, a if source.random() < 0.6 else source.choice(operands),
+            source.choice((1, 2, 3, 5, 9, 17, 33)), source.choice((1, 2, 4, 7, 15, 34)), source.choice((0, 1, 3, 8, 16, 17, 65)),
+            batch=source.choice(("", "", "", "2", "2x1~1x3")),
+            ta=source.randrange(2), tb=source.randrange(2),
+            layout=source.choice(("dense", "fortran", "sliced", "negative", "zero")),
+            alpha=source.choice((1.0, 1.0, -0.5, 0.0, 1.7001953125) if on_gpu else (1.0, 1.0, -0.5, 0.0, 0.1, 1e-200)),
+            beta=source.choice((1.0, 0.0, -3.25) if on_gpu else (1.0, 0.0, -0.3)) if c else 0.0,
+            c=c, c_shape=source.choice(("full", "full", "row", "scalar")), bias=source.randrange(2),
+            act=source.choice(("", "", "relu")), out=source.choice(("", "", "strided", "c")), dtype=source.choice(("", "", *types)),
+            mode="exact", data=source.choice(("real", "spread", "spread")),
+        )  # fmt: skip
+        cases.append(_sensible(case))
+    return list(dict.fromkeys(cases))
+
+
 def edge_cases(count: int | None, *, forced: bool) -> list[Case]:
     """Sizes around every threshold of the GPU's decisions, with scalars that round, in both modes; `forced`: each row by its name
     too, on a shape that it takes. None: every size with every other."""
@@ -180,7 +206,7 @@ def edge_cases(count: int | None, *, forced: bool) -> list[Case]:
             )
         )  # fmt: skip
     if forced:
-        for row in VARIANTS:
+        for row in (each for each in VARIANTS if not each.exact):
             for ta, tb, alpha, beta in ((0, 0, 0.7, 1.3), (0, 1, 1.3, 0.7), (1, 0, 1.0, 0.0), (1, 1, 0.0, 1.0)):
                 m, n = (3, 70) if row.shape_conditions else (130, 131)
                 n = WIDE_COLUMNS + 1 if n < WIDE_COLUMNS and any("columns" in each.wanted for each in row.shape_conditions) else n
@@ -210,10 +236,12 @@ def cases_for(place: str, soak: bool, only: str | None) -> list[Case]:
     if only:
         return [Case.parse(only)]
     types = CPU_TYPES if place in ("cpu", "page") else GPU_TYPES
-    sampled = {"cpu": (255, 400, 60), "page": (68, 120, 20), "native": (136, 300, 200), "browser": (85, 160, 40)}[place]
-    edges = edge_cases(None if soak else sampled[2], forced=place in ("native", "browser"))
-    cases = exact_cases(types, None if soak else sampled[0]) + option_cases(types, 4000 if soak else sampled[1]) + edges
-    return list(dict.fromkeys(cases))
+    sampled = {"cpu": (255, 400, 200, 60), "page": (68, 120, 60, 20), "native": (136, 300, 100, 200), "browser": (85, 160, 50, 40)}
+    exact, options, rounded, edges = sampled[place]
+    on_gpu = place in ("native", "browser")
+    cases = exact_cases(types, None if soak else exact) + option_cases(types, 4000 if soak else options)
+    cases += rounded_once_cases(types, 2000 if soak else rounded, on_gpu=on_gpu)
+    return list(dict.fromkeys(cases + edge_cases(None if soak else edges, forced=on_gpu)))
 
 
 # -- data --------------------------------------------------------------------------------------------------------------------
@@ -246,7 +274,9 @@ def to_float64(array: np.ndarray, element: str) -> np.ndarray:
     return (bfloat16_values(array) if element == "bfloat16" else array).astype(np.float64)
 
 
-def _values(case: Case, source: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+def _values(case: Case, source: np.random.Generator, shape: tuple[int, ...], element: str = "float32") -> np.ndarray:
+    if case.data == "spread":
+        return exactly.spread(source, shape, element)
     if case.data == "integers":
         return source.integers(-3, 4, shape).astype(np.float64)
     return source.uniform(-1.0, 1.0, shape)
@@ -296,8 +326,8 @@ def build(case: Case) -> Trial:
     batch_a, batch_b = _batches(case)
     shape_a = (*batch_a, *((case.k, case.m) if case.ta else (case.m, case.k)))
     shape_b = (*batch_b, *((case.n, case.k) if case.tb else (case.k, case.n)))
-    a = _place(_values(case, source, shape_a), case.a, case.layout)
-    b = _place(_values(case, source, shape_b), case.b, case.layout)
+    a = _place(_values(case, source, shape_a, case.a), case.a, case.layout)
+    b = _place(_values(case, source, shape_b, case.b), case.b, case.layout)
     wide_a, wide_b = to_float64(a, case.a), to_float64(b, case.b)
     op_a = np.swapaxes(wide_a, -1, -2) if case.ta else wide_a
     op_b = np.swapaxes(wide_b, -1, -2) if case.tb else wide_b
@@ -311,10 +341,10 @@ def build(case: Case) -> Trial:
     }  # fmt: skip
     if case.dtype:
         arguments["dtype"] = case.dtype
-    c = None
+    c = wide_c = None
     if case.c:
         shape_c = {"full": reference.shape, "row": (case.n,), "column": (case.m, 1), "scalar": (1,)}[case.c_shape]
-        c = to_type(_values(case, source, shape_c), case.c)
+        c = to_type(_values(case, source, shape_c, case.c), case.c)
         arguments |= {"c": c, "beta": case.beta, "dtype_c": "bfloat16" if case.c == "bfloat16" else None}
         wide_c = to_float64(c, case.c)
         if case.beta == 0.0:
@@ -331,6 +361,10 @@ def build(case: Case) -> Trial:
     if case.act:
         arguments["activation"] = case.act
         reference = ACTIVATIONS[case.act](reference)
+    if case.mode == "exact":
+        reference = exactly.expression(
+            op_a, op_b, wide_c, arguments.get("bias"), case.alpha, case.beta, case.act == "relu", case.result
+        )
     surroundings = None
     if case.out == "c" and c is not None:
         arguments["out"] = c
@@ -342,9 +376,12 @@ def build(case: Case) -> Trial:
             shape = (*reference.shape[:-2], reference.shape[-2] * 2 + 3, reference.shape[-1] * 3 + 2)
             surroundings = np.full(shape, to_type(np.full((), SENTINEL), case.result), kept)
             arguments["out"] = surroundings[..., 1 : 1 + 2 * case.m : 2, 1 : 1 + 3 * case.n : 3]
-    return Trial(
-        case, arguments, a, b, reference, None if case.data == "integers" else _bound(case, before, reference, size), surroundings
-    )
+    return Trial(case, arguments, a, b, reference, None if is_exact(case) else _bound(case, before, reference, size), surroundings)
+
+
+def is_exact(case: Case) -> bool:
+    """Whether the result must be the reference itself, bit for bit."""
+    return case.data == "integers" or case.mode == "exact"
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
@@ -387,7 +424,7 @@ def check(trial: Trial, result: Any) -> None:
     assert result.dtype == expected, f"{case.id}: the result is {result.dtype}, not {expected}"
     assert result.shape == reference.shape, f"{case.id}: the result has shape {result.shape}, not {reference.shape}"
     got = to_float64(result, case.result)
-    if case.data == "integers":
+    if is_exact(case):
         wanted = to_float64(to_type(reference, case.result), case.result)
         wrong = np.argwhere(got != wanted)
         assert not wrong.size, (

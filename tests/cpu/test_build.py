@@ -8,24 +8,24 @@ from pathlib import Path
 import pytest
 
 from py_gemm.assets import read_asset
-from py_gemm.cpu.families import ROWS, TOKENS, module_asset
+from py_gemm.cpu.families import ALL_ROWS, MODULES, module_asset
 from py_gemm.cpu.kernels import build
 from py_gemm.cpu.kernels.wasm_module import FUNCTION, MEMORY, read_module
 
 
-@pytest.mark.parametrize("token", TOKENS)
-def test_committed_module_is_what_the_sources_make(token: str) -> None:
-    assert build.module_path(token).read_bytes() == build.build(token), "run: python -m py_gemm.cpu.kernels.build"
+@pytest.mark.parametrize("module", MODULES)
+def test_committed_module_is_what_the_sources_make(module: str) -> None:
+    assert build.module_path(module).read_bytes() == build.build(module), "run: python -m py_gemm.cpu.kernels.build"
 
 
-@pytest.mark.parametrize("token", TOKENS)
-def test_module_may_run_on_a_borrowed_memory(token: str) -> None:
-    contents = read_module(read_asset(module_asset(token)))
+@pytest.mark.parametrize("module", MODULES)
+def test_module_may_run_on_a_borrowed_memory(module: str) -> None:
+    contents = read_module(read_asset(module_asset(module)))
     assert contents.imports == [("env", "memory", MEMORY)]
     assert not contents.has_data
     assert not contents.runs_at_start
     assert not contents.has_function_table
-    assert set(contents.exports) == {(row.name, FUNCTION) for row in ROWS if row.token == token}
+    assert set(contents.exports) == {(row.name, FUNCTION) for row in ALL_ROWS if row.module == module}
 
 
 def test_an_object_that_uses_the_stack_is_refused() -> None:
@@ -47,11 +47,11 @@ def _compile(source: str) -> bytes:
         return made.read_bytes()
 
 
-@pytest.mark.parametrize("token", TOKENS)
-def test_a_module_with_other_exports_is_refused(token: str) -> None:
-    other = next(each for each in TOKENS if each != token)
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_with_other_exports_is_refused(module: str) -> None:
+    other = next(each for each in MODULES if each != module)
     with pytest.raises(build.BuildError, match="exports"):
-        build.check_module(token, read_asset(module_asset(other)))
+        build.check_module(module, read_asset(module_asset(other)))
 
 
 def test_no_webassembly_is_refused() -> None:

@@ -222,7 +222,7 @@ def test_threads_of_python_take_turns() -> None:
 
 def test_without_wasmtime_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wasmtime", None)
-    with pytest.raises(UnsupportedError, match=r"outside the browser the CPU kernels run in wasmtime, .*pip install wasmtime"):
+    with pytest.raises(UnsupportedError, match=r"the CPU kernels run in wasmtime, .*pip install 'py_gemm\[native\]'"):
         WasmtimeEngine()
 
 

@@ -2,59 +2,25 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 
 from py_gemm.cpu.gemm import CpuGemm
+from py_gemm.dtypes import FLOAT64
+from py_gemm.exact import orders
 from tests.cpu.support import NUMPY_TYPES, ROW_NAMES, Array, gemm_of, laid_out, multiply, row_named
 
 
-def two_sum_rounded_to_odd(x: Array, y: Array) -> Array:
-    """The sum x + y of float64, rounded to odd: a last rounding to float32 is then as if it had been the only one."""
-    total = x + y
-    part = total - x
-    rest = (x - (total - part)) + (y - part)
-    bits = total.view(np.int64)
-    toward_rest = np.where((rest > 0) == (total > 0), bits + 1, bits - 1)
-    odd = np.where((rest != 0) & (bits & 1 == 0), toward_rest, bits)
-    return odd.view(np.float64)
-
-
-def fused_float32(a: Array, b: Array, total: Array) -> Array:
-    """fma(a, b, total) of float32, exactly: the product is exact in float64, the sum rounded to odd there, then once to float32."""
-    product = a.astype(np.float64) * b.astype(np.float64)
-    return two_sum_rounded_to_odd(product, np.broadcast_to(total, product.shape).astype(np.float64)).astype(np.float32)
-
-
-def fused_float64(a: Array, b: Array, total: Array) -> Array:
-    """fma(a, b, total) of float64, exactly: rational arithmetic, and the one rounding of float()."""
-    exact = np.frompyfunc(lambda x, y, z: float(Fraction(x) * Fraction(y) + Fraction(z)), 3, 1)
-    found: Array = exact(a, b, total).astype(np.float64)
-    return found
-
-
 def replay(name: str, a: Array, b: Array, fused: bool) -> Array:
+    """The sums as the row states their order."""
     row = row_named(name)
-    real = NUMPY_TYPES[row.accumulator.name]
-    a, b = a.astype(real), b.astype(real)
-    k = a.shape[1]
-    length = row.order.chain_length(k)
-    total = None
-    for first in range(0, k, length):
-        chain = np.zeros((a.shape[0], b.shape[1]), real)
-        for step in range(first, min(first + length, k)):
-            x, y = a[:, step : step + 1], b[step : step + 1, :]
-            if not fused:
-                chain = x * y + chain
-            elif real == np.float32:
-                chain = fused_float32(x, y, chain)
-            else:
-                chain = fused_float64(x, y, chain)
-        total = chain if total is None else total + chain
-    assert total is not None
-    return total
+    return orders.replay(
+        orders.stated(row.order, a.shape[1]),
+        a,
+        b,
+        fused=fused,
+        accumulator=np.float64 if row.accumulator is FLOAT64 else np.float32,
+    )
 
 
 def host_fuses(name: str) -> bool:

@@ -37,7 +37,8 @@ CASES = [
 
 
 def test_every_row_is_compared() -> None:
-    assert {case[0] for case in CASES} == {row.name for row in VARIANTS}
+    """An exact row rounds the whole expression once, so nothing that follows can equal it."""
+    assert {case[0] for case in CASES} == {row.name for row in VARIANTS if not row.exact}
 
 
 def read(device: Any, buffer: Any) -> Any:

@@ -250,9 +250,10 @@ def test_types_modes_and_variants(device: Any) -> None:
         Gemm(device, "int8")
     with pytest.raises(ValueError, match="unknown mode 'quick'"):
         Gemm(device, mode="quick")
-    with pytest.raises(UnsupportedError, match="exact reference"):
+    assert Gemm(device, "float16", mode="exact").variant == "exact-f16"
+    with pytest.raises(UnsupportedError, match="exact-f16 needs float16 operands; tiled-64x64x16 needs mode"):
         Gemm(device, mode="exact")
-    with pytest.raises(ValueError, match=r"known: .*tiled-64x64x16"):
+    with pytest.raises(ValueError, match=r"known: exact-f16, .*tiled-64x64x16"):
         Gemm(device, variant="simdgroup")
     assert Gemm(device, variant="tiled-64x64x16").type is TYPES["float32"]
 

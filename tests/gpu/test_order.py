@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32
+from py_gemm.exact.orders import Chain, replay
 from py_gemm.gpu import probe
 from py_gemm.gpu.variants import TILED, Shape
 
 from . import tools
-from .order import replay
-from .tools import TYPES, numpy_type, product
+from .tools import TYPES, numpy_type, product, replayed
 
 # Operands as pieces of a product so large that neither its k is split nor its rows are few.
 LARGE = Shape(1 << 20, 64, 4096)
@@ -30,8 +30,8 @@ def data(type_: Any, m: int, n: int, k: int) -> tuple[Any, Any]:
 def test_sums_of_halves_have_the_stated_order_bit_for_bit(device: Any, type_: Any, k: int) -> None:
     """A product of two halves is exact in float32, so fused or not the bits are the same on every device."""
     a, b = data(type_, 5, 7, k)
-    expected = replay(TILED.order, a, b, fused=True)
-    assert np.array_equal(expected, replay(TILED.order, a, b, fused=False))
+    expected = replayed(TILED, a, b, fused=True)
+    assert np.array_equal(expected, replayed(TILED, a, b, fused=False))
     assert np.array_equal(product(device, a, b, whole=LARGE), expected)
 
 
@@ -40,15 +40,12 @@ def test_sums_of_float32_have_it_fused_or_not(device: Any, k: int) -> None:
     """WGSL lets fma round twice; a device does one or the other."""
     a, b = data(FLOAT32, 5, 7, k)
     found = product(device, a, b, whole=LARGE)
-    assert any(np.array_equal(found, replay(TILED.order, a, b, fused=fused)) for fused in (True, False))
+    assert any(np.array_equal(found, replayed(TILED, a, b, fused=fused)) for fused in (True, False))
 
 
 def test_another_order_would_be_noticed() -> None:
     a, b = data(FLOAT16, 5, 7, 300)
-    chained = np.zeros((5, 7), np.float32)
-    for k in range(300):
-        chained = chained + np.outer(a[:, k].astype("f4"), b[k].astype("f4"))
-    assert not np.array_equal(chained, replay(TILED.order, a, b, fused=True))
+    assert not np.array_equal(replay(Chain(), a, b, fused=True), replayed(TILED, a, b, fused=True))
 
 
 @pytest.mark.parametrize("type_", TYPES.values(), ids=str)

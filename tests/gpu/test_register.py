@@ -27,9 +27,8 @@ from py_gemm.gpu.split import choose_ranges
 from py_gemm.gpu.variants import REGISTER_ROWS, TILED, Request, Shape, SummationOrder, choose_variant
 from py_gemm.problem import Layout, Problem
 
-from .order import replay
 from .test_planner import dense, gemm_parameters
-from .tools import product, reference, small_integers
+from .tools import product, reference, replayed, small_integers
 
 PLAIN = Capabilities("vulkan", "a made-up adapter")
 ROWS = pytest.mark.parametrize("row", REGISTER_ROWS, ids=lambda row: row.name)
@@ -59,9 +58,9 @@ def test_the_stated_order_bit_for_bit(device: Any, row: Any, m: int, n: int, k: 
     a, b = (rng.uniform(0.5, 2.0, shape).astype("f2").astype("f4") for shape in ((m, k), (k, n)))
     assert row.order == SummationOrder(CHAIN, 1, 1)
     ranges = choose_ranges(Shape(m, n, k), row)
-    assert np.array_equal(product(device, a, b, variant=row.name), replay(row.order, a, b, fused=True, ranges=ranges))
+    assert np.array_equal(product(device, a, b, variant=row.name), replayed(row, a, b, fused=True, ranges=ranges))
     whole = product(device, a, b, variant=row.name, whole=Shape(1 << 20, 64, k))
-    assert np.array_equal(whole, replay(row.order, a, b, fused=True))
+    assert np.array_equal(whole, replayed(row, a, b, fused=True))
 
 
 @ROWS

@@ -39,8 +39,7 @@ from py_gemm.gpu.variants import (
 from py_gemm.problem import Problem
 
 from . import tools
-from .order import replay
-from .tools import TYPES, numpy_type, product
+from .tools import TYPES, numpy_type, product, replayed
 
 PLAIN = Capabilities("vulkan", "a made-up adapter")
 
@@ -115,7 +114,7 @@ def stated(a: Any, b: Any, *, stored_by_columns: bool = False, invariant: bool =
     products = int(np.prod(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), dtype=int))
     shape = Shape(m, n, k, products, b_transposed=stored_by_columns or n == 1, batch_invariant=invariant)
     row = choose_variant(Request(PLAIN, TYPES[a.dtype.name], TYPES[b.dtype.name], shape=shape))
-    return replay(row.order, a, b, fused=fused, ranges=choose_ranges(shape, row))
+    return replayed(row, a, b, fused=fused, ranges=choose_ranges(shape, row))
 
 
 SIZES = [(5, 7, 127), (5, 7, 128), (5, 7, 129), (65, 3, 300), (9, 130, 1000), (5, 6, 2100)]
@@ -222,7 +221,7 @@ def test_encode_takes_few_rows_and_a_forced_row(device: Any) -> None:
     assert np.array_equal(transposed, stated(a, b, stored_by_columns=True))
     forced = encoded(device, Gemm(device, "float16", variant=TILED.name), a, b)
     ranges = choose_ranges(Shape(3, 40, 300), TILED)
-    assert np.array_equal(forced, replay(TILED.order, a, b, fused=True, ranges=ranges))
+    assert np.array_equal(forced, replayed(TILED, a, b, fused=True, ranges=ranges))
     wide = encoded(device, Gemm(device, "float16", batch_invariant=True), a, b)
     assert np.array_equal(wide, stated(a, b, invariant=True))
     with pytest.raises(Exception, match=r"rows-4x16-16slices needs at most 4 rows of A"):

@@ -9,9 +9,12 @@ import numpy as np
 
 from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32, ElementType
 from py_gemm.epilogue import Activation
+from py_gemm.exact.orders import replay, stated
 from py_gemm.gpu.device import Device
 from py_gemm.gpu.operation import DeviceOperand, GemmOperation, HostOperand
 from py_gemm.gpu.planner import dense_layout
+from py_gemm.gpu.split import Ranges
+from py_gemm.gpu.variants import Variant
 from py_gemm.problem import Layout, Problem
 
 TYPES = {"float32": FLOAT32, "float16": FLOAT16, "bfloat16": BFLOAT16}
@@ -82,6 +85,12 @@ def product(
 def reference(a: Any, b: Any) -> Any:
     """A @ B in float64, from the elements as they are."""
     return a.astype(np.float64) @ b.astype(np.float64)
+
+
+def replayed(row: Variant, a: Any, b: Any, *, fused: bool, ranges: Ranges | None = None) -> Any:
+    """A @ B as the row states its order, each of the `ranges` by itself."""
+    assert row.order is not None
+    return replay(stated(row.order, a.shape[-1], ranges), a, b, fused=fused)
 
 
 def small_integers(rng: Any, shape: tuple[int, ...], type_: ElementType, most: int = 3) -> Any:

@@ -3,20 +3,23 @@
 
 /** @import { Engine } from "./engine.js" */
 
-import { element } from "./elements.js";
+import { element, setText } from "./elements.js";
 import { Stopped } from "./engine.js";
 
+// Code that has run this long is told of, and its button stops it; sooner, a double click on Run would stop what it started.
+const LASTING_MS = 500;
 // Older output goes when the log holds this many pieces.
 const MOST_PIECES = 2000;
 
 export class ConsolePanel {
   /**
    * @param {Engine} engine
-   * @param {(what: string) => void} busyWith
+   * @param {{ busyWith: (what: string) => void, lasts: () => void, stop: () => void }} page  what the page does when code runs,
+   *   when it runs on, and when it shall stop
    */
-  constructor(engine, busyWith) {
+  constructor(engine, page) {
     this.engine = engine;
-    this.busyWith = busyWith;
+    this.page = page;
     this.log = element("log", HTMLElement);
     this.code = element("code", HTMLTextAreaElement);
     this.button = element("execute", HTMLButtonElement);
@@ -25,7 +28,9 @@ export class ConsolePanel {
     this.place = 0;
     this.draft = "";
     this.allowed = false;
-    this.button.addEventListener("click", () => void this.execute(true));
+    /** Whether code has run for so long that the button stops it. */
+    this.lasting = false;
+    this.button.addEventListener("click", () => (this.lasting ? this.page.stop() : void this.execute(true)));
     this.code.addEventListener("keydown", (event) => this.#key(event));
     this.code.addEventListener("input", () => this.#fit());
     for (const example of document.querySelectorAll("button.example")) {
@@ -41,7 +46,26 @@ export class ConsolePanel {
   allow(allowed) {
     this.allowed = allowed;
     // Not `disabled`: focus stays, and the next lines can be typed while these run.
-    this.button.setAttribute("aria-disabled", String(!allowed));
+    this.button.setAttribute("aria-disabled", String(!allowed && !this.lasting));
+  }
+
+  /** @param {boolean} lasting */
+  #last(lasting) {
+    this.lasting = lasting;
+    this.button.textContent = lasting ? "Stop" : "Run";
+    this.allow(this.allowed);
+    this.say(lasting ? `Running…${this.engine.interrupt ? "" : " Stop starts Python anew, without your variables."}` : "");
+    if (lasting) {
+      this.page.lasts();
+    }
+  }
+
+  /**
+   * Says below the entry how running code stands.
+   * @param {string} text
+   */
+  say(text) {
+    setText(element("console-status", HTMLElement), text);
   }
 
   /**
@@ -121,7 +145,8 @@ export class ConsolePanel {
       return;
     }
     const source = asItIs ? `${text}\n` : text;
-    this.busyWith("console");
+    this.page.busyWith("console");
+    const lasts = setTimeout(() => this.#last(true), LASTING_MS);
     // Taken out before the answer, so that the next lines can be typed at once.
     this.#write("");
     try {
@@ -132,7 +157,9 @@ export class ConsolePanel {
     } catch (error) {
       this.print("err", error instanceof Stopped ? "Python was stopped; it starts anew, without your variables." : String(error));
     } finally {
-      this.busyWith("");
+      clearTimeout(lasts);
+      this.#last(false);
+      this.page.busyWith("");
     }
   }
 

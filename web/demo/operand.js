@@ -1,4 +1,5 @@
 // One operand of the product: its inputs (generated, or a file picked or dropped), its picture, and what is wrong with it, in words.
+// What is wrong with a size is the page's to say, since A and B share one.
 // Asks Python for the matrix on every change, the last change winning; holds no elements of the matrix but those it draws.
 
 /** @import { Engine } from "./engine.js" */
@@ -45,6 +46,7 @@ export class OperandPanel {
     this.sources = [...this.panel.querySelectorAll("input")].filter((input) => input.type === "radio");
     this.picker = part(this.panel, "picker", HTMLInputElement);
     this.type = part(this.panel, "type", HTMLSelectElement);
+    this.seed = part(this.panel, "seed", HTMLInputElement);
     this.error = part(this.panel, "error", HTMLElement);
     this.canvas = part(this.figure, "canvas", HTMLCanvasElement);
     this.#label();
@@ -75,7 +77,7 @@ export class OperandPanel {
     setText(part(this.panel, "file-label", HTMLElement), `File for ${side}: `);
     this.error.id = `error-${side}`;
     part(this.panel, "summary", HTMLElement).id = `summary-${side}`;
-    for (const input of [this.picker, this.type]) {
+    for (const input of [this.picker, this.type, this.seed]) {
       input.setAttribute("aria-describedby", `error-${side} summary-${side}`);
     }
     setText(part(this.figure, "across", HTMLElement), side === "A" ? "k" : "n");
@@ -100,7 +102,7 @@ export class OperandPanel {
       setText(part(this.panel, "seed-label", HTMLElement), cosines ? "First frequency" : "Seed");
       refresh();
     });
-    for (const input of [part(this.panel, "seed", HTMLInputElement), this.sizes.rows, this.sizes.columns]) {
+    for (const input of [this.seed, this.sizes.rows, this.sizes.columns]) {
       input.addEventListener("input", () => {
         clearTimeout(this.pause);
         if (!this.#fromFile) {
@@ -190,7 +192,10 @@ export class OperandPanel {
     }
   }
 
-  /** @returns {Promise<{ error: string } | { verb: string, args: unknown[], transfer: Transferable[] }>} */
+  /**
+   * What to ask Python, or why nothing can be asked; the reason is empty where it is a size.
+   * @returns {Promise<{ error: string } | { verb: string, args: unknown[], transfer: Transferable[] }>}
+   */
   async #request() {
     if (this.#fromFile) {
       if (!this.file) {
@@ -200,13 +205,14 @@ export class OperandPanel {
       return { verb: "read", args: [this.side, this.file.name, new Uint8Array(data), this.type.value], transfer: [data] };
     }
     this.settleSizes();
-    const seed = part(this.panel, "seed", HTMLInputElement);
-    for (const [input, name] of /** @type {const} */ ([[this.sizes.rows, "rows"], [this.sizes.columns, "columns"], [seed, "seed"]])) {
-      if (!input.checkValidity() || input.value === "") {
-        return { error: `${this.side}: ${name} must be a whole number from ${input.min} to ${input.max}.` };
-      }
+    const { seed, sizes: { rows, columns } } = this;
+    if (!rows.checkValidity() || !columns.checkValidity()) {
+      return { error: "" };
     }
-    const { rows, columns } = this.sizes;
+    if (!seed.checkValidity()) {
+      const name = part(this.panel, "seed-label", HTMLElement).textContent;
+      return { error: `${name} must be a whole number from ${seed.min} to ${seed.max}.` };
+    }
     const distribution = part(this.panel, "distribution", HTMLSelectElement).value;
     return {
       verb: "generate",
@@ -281,6 +287,7 @@ export class OperandPanel {
     this.ownError = own;
     this.pairError = pair;
     setText(this.error, own || pair);
+    this.seed.setAttribute("aria-invalid", String(!this.seed.checkValidity()));
   }
 
   redraw() {

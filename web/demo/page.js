@@ -12,7 +12,7 @@ import { Readings } from "./readings.js";
 
 const engine = new Engine();
 const readings = new Readings(engine);
-const pythonConsole = new ConsolePanel(engine, busyWith);
+const pythonConsole = new ConsolePanel(engine, { busyWith, lasts: consoleLasts, stop });
 const status = element("status", HTMLElement);
 const runButton = element("run", HTMLButtonElement);
 const stopButton = element("stop", HTMLButtonElement);
@@ -24,16 +24,29 @@ let ready = false;
 let wanted = false;
 /** What Python is busy with, if anything. */
 let busy = "";
+/** Whether the status says that the console's code runs. */
+let consoleTold = false;
 
 /** @param {string} what  empty: idle */
 function busyWith(what) {
   busy = what;
-  const hide = !(ready && busy);
+  // What the console runs is stopped by the console's own button.
+  const hide = !(ready && busy === "product");
   if (hide && document.activeElement === stopButton) {
     runButton.focus();
   }
   stopButton.hidden = hide;
   allow();
+  if (consoleTold && !busy) {
+    consoleTold = false;
+    announce();
+  }
+}
+
+/** The console's code takes long enough to be told of. */
+function consoleLasts() {
+  consoleTold = true;
+  setText(status, "Running the console's code…");
 }
 
 function allow() {
@@ -67,6 +80,7 @@ function changed(panel) {
   readings.clear();
   const other = panel === a ? b : a;
   lockSizes();
+  checkSizes(panel.pending);
   proportion();
   other.setPairError("");
   panel.setPairError(mismatch());
@@ -105,6 +119,24 @@ function proportion() {
     const part = length > 0 ? Math.max(Math.sqrt(length / longest), 0.2) : 1;
     element("scheme", HTMLElement).style.setProperty(`--${name}`, part.toFixed(3));
   }
+}
+
+/**
+ * Says beside the sizes what is wrong with them; of one that is still being typed, only that nothing is wrong any more.
+ * @param {boolean} typing
+ */
+function checkSizes(typing) {
+  const wrong = Object.entries(sizes).filter(([, input]) => !input.checkValidity());
+  if (typing && wrong.length) {
+    return;
+  }
+  for (const input of Object.values(sizes)) {
+    input.setAttribute("aria-invalid", String(!input.checkValidity()));
+  }
+  const names = wrong.map(([name]) => name).join(" and ");
+  const { min, max } = sizes.m;
+  const words = `must be ${wrong.length > 1 ? "whole numbers" : "a whole number"} from ${min} to ${max}.`;
+  setText(element("sizes-error", HTMLElement), wrong.length ? `${names} ${words}` : "");
 }
 
 /** Sizes that a file gives cannot be typed. */
@@ -166,10 +198,15 @@ async function run() {
 }
 
 function stop() {
-  if (engine.stop(busy === "console" ? "code" : "run")) {
+  const code = busy === "console";
+  if (engine.stop(code ? "code" : "run")) {
     begin();
-  } else {
-    setText(status, "Stopping… Press again to start Python anew.");
+    return;
+  }
+  const words = "Stopping… Press again to start Python anew.";
+  setText(status, words);
+  if (code) {
+    pythonConsole.say(words);
   }
 }
 

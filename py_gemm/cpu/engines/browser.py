@@ -87,20 +87,20 @@ class BrowserEngine:
             "memory": f"operands are read in place: the kernels run on the interpreter's memory, {how}",
         }
 
-    def load(self, token: str) -> Any:
-        """The exports of a token's module, loaded at first use."""
-        exports = self._exports.get(token)
+    def load(self, module: str) -> Any:
+        """The exports of a module, loaded at first use."""
+        exports = self._exports.get(module)
         if exports is None:
-            code = read_asset(module_asset(token))
+            code = read_asset(module_asset(module))
             if self._memory is None:
-                exports = link(self._pyodide.emscripten, self._pyodide.js, self._pyodide.to_js, code, f"py_gemm_{token}")
+                exports = link(self._pyodide.emscripten, self._pyodide.js, self._pyodide.to_js, code, f"py_gemm_{module}")
             else:
                 exports = self._pyodide.instantiate(code, self._memory)
-            self._exports[token] = exports
+            self._exports[module] = exports
         return exports
 
     def bind(self, row: Row, plan: Plan, blocking: Blocking) -> Bound:
-        function = getattr(self.load(row.token), row.name)
+        function = getattr(self.load(row.module), row.name)
         arguments = pack_arguments(plan, blocking)
         block = OwnedBlock(len(arguments))
         block.write(arguments)
@@ -159,8 +159,8 @@ class BrowserCopyingEngine(CopyingEngine):
             "memory": f"operands are copied into a memory of its own: {self._reason}",
         }
 
-    def make_room(self, token: str) -> Room:
-        return _BrowserRoom(self._pyodide, read_asset(module_asset(token)))
+    def make_room(self, module: str) -> Room:
+        return _BrowserRoom(self._pyodide, read_asset(module_asset(module)))
 
 
 class _BrowserRoom(Room):

@@ -55,7 +55,7 @@ class Room(ABC):
 
 
 class CopyingEngine(ABC):
-    """An engine whose memory the interpreter's addresses do not reach. One room for each token, made at first use."""
+    """An engine whose memory the interpreter's addresses do not reach. One room for each module, made at first use."""
 
     zero_copy = False
 
@@ -72,25 +72,25 @@ class CopyingEngine(ABC):
     def info(self) -> dict[str, str]: ...
 
     @abstractmethod
-    def make_room(self, token: str) -> Room:
-        """A new room with the module of a token; DeviceMemoryError where there is no memory for it."""
+    def make_room(self, module: str) -> Room:
+        """A new room with that module; DeviceMemoryError where there is no memory for it."""
 
     def bind(self, row: Row, plan: Plan, blocking: Blocking) -> Bound:
         return _CopyingCall(self, row, plan, blocking)
 
-    def room(self, token: str, nbytes: int) -> Room:
-        """The room of a token, with at least `nbytes`."""
-        room = self._rooms.get(token)
+    def room(self, module: str, nbytes: int) -> Room:
+        """The room of a module, with at least `nbytes`."""
+        room = self._rooms.get(module)
         if room is None:
-            room = self._rooms[token] = self.make_room(token)
+            room = self._rooms[module] = self.make_room(module)
         if room.nbytes < nbytes:
             room.grow(nbytes)
         return room
 
-    def give_back(self, token: str) -> None:
-        """Free the room of a token if it has grown past KEEP_BYTES."""
-        if token in self._rooms and self._rooms[token].nbytes > KEEP_BYTES:
-            self._rooms.pop(token).close()
+    def give_back(self, module: str) -> None:
+        """Free the room of a module if it has grown past KEEP_BYTES."""
+        if module in self._rooms and self._rooms[module].nbytes > KEEP_BYTES:
+            self._rooms.pop(module).close()
 
     def memory_bytes(self) -> int:
         """How much memory all rooms hold now."""
@@ -141,7 +141,7 @@ class _CopyingCall:
             )
         with engine.lock:
             try:
-                room = engine.room(row.token, self._nbytes)
+                room = engine.room(row.module, self._nbytes)
                 room.copy_in(0, block.address, block.nbytes)
                 for place, transfer, address in zip(self._places, self._inputs, (a, b, c, d, bias), strict=True):
                     if transfer:
@@ -149,7 +149,7 @@ class _CopyingCall:
                 room.run(row.name, 0, self._scratch)
                 _copy_lines_out(room, self._output, self._places[3], d)
             finally:
-                engine.give_back(row.token)
+                engine.give_back(row.module)
 
 
 def _copy_lines_in(room: Room, transfer: Transfer, place: int, address: int) -> None:

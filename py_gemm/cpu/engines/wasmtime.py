@@ -89,7 +89,8 @@ class WasmtimeEngine(CopyingEngine):
             from wasmtime import _bindings
         except ImportError as error:
             raise UnsupportedError(
-                f"outside the browser the CPU kernels run in wasmtime, which cannot be imported ({error}): pip install wasmtime"
+                f"outside the browser the CPU kernels run in wasmtime, which cannot be imported ({error}): "
+                "pip install 'py_gemm[native]'"
             ) from error
         self._wasmtime: Any = wasmtime
         self._bindings: Any = _bindings
@@ -117,14 +118,14 @@ class WasmtimeEngine(CopyingEngine):
             "cache": self._cache.state,
         }
 
-    def make_room(self, token: str) -> Room:
+    def make_room(self, module: str) -> Room:
         wasmtime = self._wasmtime
         store = wasmtime.Store(self._engine)
         if self._memory_limit is not None:
             store.set_limits(memory_size=self._memory_limit)
         try:
             memory = wasmtime.Memory(store, wasmtime.MemoryType(wasmtime.Limits(1, None)))
-            instance = wasmtime.Instance(store, self._module(token), [memory])
+            instance = wasmtime.Instance(store, self._module(module), [memory])
         except wasmtime.WasmtimeError as error:
             raise DeviceMemoryError(f"wasmtime cannot make a memory for the kernels: {error}") from error
         return _WasmtimeRoom(wasmtime, self._bindings, store, memory, instance)
@@ -136,10 +137,10 @@ class WasmtimeEngine(CopyingEngine):
             return False
         return True
 
-    def _module(self, token: str) -> Any:
-        module = self._modules.get(token)
+    def _module(self, name: str) -> Any:
+        module = self._modules.get(name)
         if module is None:
-            code = read_asset(module_asset(token))
+            code = read_asset(module_asset(name))
             compiled = self._cache.load(code)
             if compiled is not None:
                 try:
@@ -149,5 +150,5 @@ class WasmtimeEngine(CopyingEngine):
             if compiled is None:
                 module = self._wasmtime.Module(self._engine, code)
                 self._cache.store(code, lambda: bytes(module.serialize()))
-            self._modules[token] = module
+            self._modules[name] = module
         return module

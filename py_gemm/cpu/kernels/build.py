@@ -1,7 +1,8 @@
 """Builds the WebAssembly modules from the C sources: `python -m py_gemm.cpu.kernels.build`. Needs ziglang of the pinned version.
 
-One module for each token; the same bytes on every machine. The modules run on a memory that belongs to someone else (the Python
-interpreter in the browser), so the build refuses one that holds data, uses the default stack, or imports anything but that memory.
+One module for each token, and one with its exact kernels; the same bytes on every machine. The modules run on a memory that
+belongs to someone else (the Python interpreter in the browser), so the build refuses one that holds data, uses the default stack,
+or imports anything but that memory.
 """
 
 from __future__ import annotations
@@ -12,21 +13,27 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ..families import ROWS, TOKENS
+from ..families import ALL_ROWS, MODULES
 from .wasm_module import FUNCTION, GLOBAL, MEMORY, read_module
 
 HERE = Path(__file__).parent
 ZIGLANG_VERSION = "0.17.1"
+_EXACT = ("gemm_exact.c",)
 SOURCES: dict[str, tuple[str, ...]] = {
     "relaxed": ("gemm_f32.c", "gemm_f64.c"),
     "simd128": ("gemm_f32.c", "gemm_f64.c", "gemm_i8.c"),
     "dot": ("gemm_i8_dot.c",),
     "sdot": ("gemm_i8_sdot.c",),
     "i16": ("gemm_i8_i16.c",),
+    "exact_relaxed": _EXACT,
+    "exact_simd128": _EXACT,
 }
 _PLAIN = "generic+simd128+bulk_memory"
 _RELAXED = f"{_PLAIN}+relaxed_simd"
-FEATURES = {"relaxed": _RELAXED, "simd128": _PLAIN, "dot": _RELAXED, "sdot": _RELAXED, "i16": _PLAIN}
+FEATURES = {
+    "relaxed": _RELAXED, "simd128": _PLAIN, "dot": _RELAXED, "sdot": _RELAXED, "i16": _PLAIN,
+    "exact_relaxed": _RELAXED, "exact_simd128": _PLAIN,
+}  # fmt: skip
 
 # Loop strength reduction hides that offsets do not wrap, which costs an addition for each load of the inner loop; the scheduler
 # would hoist all splats of A and spill. Without both the inner loop is what one would write by hand (1.3 to 1.6 times as fast).
@@ -41,13 +48,13 @@ class BuildError(Exception):
     """The compiler failed, or made a module that may not run on a borrowed memory."""
 
 
-def build(token: str) -> bytes:
-    """The module of one token. BuildError says what is wrong with the compiler or with what it made."""
+def build(name: str) -> bytes:
+    """The module of that name. BuildError says what is wrong with the compiler or with what it made."""
     require_compiler()
-    target = ("-target", "wasm32-freestanding", f"-mcpu={FEATURES[token]}")
+    target = ("-target", "wasm32-freestanding", f"-mcpu={FEATURES[name]}")
     with tempfile.TemporaryDirectory() as folder:
         objects = []
-        for source in SOURCES[token]:
+        for source in SOURCES[name]:
             made = Path(folder, source).with_suffix(".o")
             _compiler(*target, *COMPILE_FLAGS, "-c", source, "-o", str(made))
             check_object(source, made.read_bytes())
@@ -55,7 +62,7 @@ def build(token: str) -> bytes:
         linked = Path(folder, "module.wasm")
         _compiler(*target, *LINK_FLAGS, "-o", str(linked), *objects)
         module = linked.read_bytes()
-    check_module(token, module)
+    check_module(name, module)
     return module
 
 
@@ -76,21 +83,21 @@ def check_object(source: str, made: bytes) -> None:
             raise BuildError(f"{source}: a function uses the default stack, which would lie over the interpreter's memory")
 
 
-def check_module(token: str, module: bytes) -> None:
+def check_module(name: str, module: bytes) -> None:
     """The module may import env.memory and nothing else, hold no data and no function table, and export the table's kernels."""
     contents = read_module(module)
     if contents.imports != [("env", "memory", MEMORY)]:
-        raise BuildError(f"{token}: imports {contents.imports}, not env.memory alone")
+        raise BuildError(f"{name}: imports {contents.imports}, not env.memory alone")
     if contents.has_data or contents.runs_at_start or contents.has_function_table:
-        raise BuildError(f"{token}: holds data, a start function or a function table")
-    expected = {(row.name, FUNCTION) for row in ROWS if row.token == token}
+        raise BuildError(f"{name}: holds data, a start function or a function table")
+    expected = {(row.name, FUNCTION) for row in ALL_ROWS if row.module == name}
     if set(contents.exports) != expected:
-        raise BuildError(f"{token}: exports {sorted(contents.exports)}, not {sorted(expected)}")
+        raise BuildError(f"{name}: exports {sorted(contents.exports)}, not {sorted(expected)}")
 
 
-def module_path(token: str) -> Path:
-    """Where the module of a token lies."""
-    return HERE / f"gemm_{token}.wasm"
+def module_path(name: str) -> Path:
+    """Where a module lies."""
+    return HERE / f"gemm_{name}.wasm"
 
 
 def _compiler(*arguments: str) -> None:
@@ -103,10 +110,10 @@ def _compiler(*arguments: str) -> None:
 
 def main() -> None:
     """Build all modules and write them beside their sources."""
-    for token in TOKENS:
-        module = build(token)
-        module_path(token).write_bytes(module)
-        sys.stdout.write(f"{module_path(token).name}: {len(module)} bytes\n")
+    for name in MODULES:
+        module = build(name)
+        module_path(name).write_bytes(module)
+        sys.stdout.write(f"{module_path(name).name}: {len(module)} bytes\n")
 
 
 if __name__ == "__main__":

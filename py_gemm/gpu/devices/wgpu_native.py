@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from ...errors import DeviceLostError, DeviceMemoryError, GemmError, UnsupportedError
 from ..capabilities import Capabilities, Limits, looks_like_software
-from ..device import Buffer, Device, Dispatch, Finished, Job, Pending, as_bytes
+from ..device import Buffer, Device, Dispatch, Finished, Job, Pending, as_bytes, exclusive
 from ..pool import Allocation, Pool, size_class
 from ..shaders import ShaderKey
 from .timestamp_period import timestamp_period
@@ -130,11 +130,16 @@ class WgpuDevice(Device):
     def counts(self) -> dict[str, int]:
         return {"buffers": self.buffers_created, "staging_buffers": self._staging_created, **self._recorder.counts}
 
+    @exclusive
     def destroy(self) -> None:
         if self._lost is None:
             self._lost = "destroyed"
             self._pool.clear()
             self._raw.destroy()
+
+    def abandon(self, reason: str) -> None:
+        """Never touch the raw device again: it is lost for `reason`."""
+        self._lost = reason
 
     # Recording
 
@@ -142,17 +147,21 @@ class WgpuDevice(Device):
         with self._translated():
             return self._raw.create_command_encoder()
 
+    @exclusive
     def submit(self, encoder: Any) -> None:
         with self._translated():
             self._raw.queue.submit([encoder.finish()])
 
+    @exclusive
     def record(self, encoder: Any, dispatches: tuple[Dispatch, ...]) -> None:
         with self._translated():
             self._recorder.record(encoder, dispatches)
 
+    @exclusive
     def release_bindings(self, shader: ShaderKey) -> None:
         self._recorder.forget_shader(shader)
 
+    @exclusive
     def execute(self, job: Job) -> Pending:
         with self._translated():
             for buffer, data in job.uploads:
@@ -179,6 +188,7 @@ class WgpuDevice(Device):
             self._raw.queue.submit([encoder.finish()])
         return pending
 
+    @exclusive
     def _compile(self, shaders: list[ShaderKey]) -> Pending:
         self.require_alive()
         with self._translated():
@@ -202,6 +212,7 @@ class WgpuDevice(Device):
             number = self._numbers[handle] = self._next_number
         return number
 
+    @exclusive
     def _adopt(self, handle: Any) -> Buffer:
         if not isinstance(handle, self._wgpu.GPUBuffer):
             raise TypeError(f"a Buffer or a wgpu.GPUBuffer is expected, not {type(handle).__name__}")
@@ -236,6 +247,7 @@ class WgpuDevice(Device):
             self._staging_created += 1
         return staging
 
+    @exclusive
     def give_staging(self, staging: Allocation) -> None:
         """Keep an unmapped read-back buffer for the next one."""
         for surplus in self._staging.give(staging):

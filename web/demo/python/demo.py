@@ -177,7 +177,8 @@ class Session:
             return self._tell({"lane": "numpy", "state": "skipped", "reason": "Not asked for."})
         estimate = measure.estimate_numpy(a, b)
         if wish == "auto" and estimate > NUMPY_PATIENCE_S:
-            reason = f"NumPy would take about {estimate:.0f} s here."
+            time = f"{estimate:.0f} seconds" if estimate < 120 else f"{estimate / 60:.0f} minutes"
+            reason = f"NumPy would take about {time} here."
             return self._tell({"lane": "numpy", "state": "skipped", "reason": reason, "estimate": estimate})
         self._tell({"lane": "numpy", "state": "measuring", "estimate": estimate})
         results["numpy"], timing = await measure.time_numpy(a, b, self._proceed)

@@ -1,6 +1,7 @@
 """The Python console of the demo page: runs what was typed, top-level await included, and sends what it prints line by line.
 
-Tracebacks begin at the typed code, not in this machinery. Runs inside Pyodide only.
+Tracebacks begin and end outside this machinery. Who reads the standard input is told that there is none.
+Runs inside Pyodide only.
 """
 
 from __future__ import annotations
@@ -48,6 +49,24 @@ class _Stream(io.TextIOBase):
         return len(text)
 
 
+class _NoInput(io.TextIOBase):
+    """The standard input: Python computes apart from the page and cannot wait for what somebody types there."""
+
+    def readable(self) -> bool:
+        """True, so that whoever reads gets as far as the words."""
+        return True
+
+    def read(self, size: int | None = -1, /) -> str:  # noqa: ARG002  the signature of every text stream
+        """Raises UnsupportedOperation."""
+        return self.readline()
+
+    def readline(self, size: int = -1, /) -> str:  # type: ignore[override]  # noqa: ARG002
+        """Raises UnsupportedOperation."""
+        raise io.UnsupportedOperation(
+            'this console cannot ask for input while code runs; write the value into the code, as in: answer = "42"'
+        )
+
+
 class Console:
     """Runs code in one namespace. `send(kind, text)` gets the output: kind is "out", "err" or "value"."""
 
@@ -56,6 +75,7 @@ class Console:
         self._send = send
         self._out = _Stream(send, "out")
         self._err = _Stream(send, "err")
+        sys.stdin = _NoInput()
         self._compile = codeop.CommandCompiler()
         self._compile.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
@@ -91,5 +111,10 @@ def _traceback_of(error: BaseException) -> Iterable[str]:
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_code.co_filename != FILE_NAME:
         frame = frame.tb_next
+    inner = frame
+    while inner is not None and inner.tb_next is not None:
+        if inner.tb_next.tb_frame.f_code.co_filename == __file__:
+            inner.tb_next = None
+        inner = inner.tb_next
     sys.last_value = error
     return traceback.format_exception(type(error), error, frame)

@@ -30,6 +30,7 @@ from .test import prepare
 from .wheel import build_wheel
 
 FOLDER = Path(__file__).parent
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1")
 
 
 def build_ceiling(folder: Path) -> bytes:
@@ -65,9 +66,8 @@ def cubes(results: list[dict[str, Any]], where: str, other: str) -> str:
 
 def exact_native(name: str) -> dict[str, float]:
     """The figures of scripts/bench_exact.py, on one thread."""
-    alone = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1")
     command = [sys.executable, "-m", "scripts.bench_exact", name, "512"]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, **alone})
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, **ONE_THREAD})
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
 
@@ -118,7 +118,10 @@ def main() -> int:
         server.close()
     script = "import json; from scripts import bench_measure; print(json.dumps(bench_measure.cubes(SIZES, REPEAT, None)))"
     script = script.replace("SIZES", str(sizes)).replace("REPEAT", str(repeat))
-    native = subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    environment = {**os.environ, **ONE_THREAD}
+    native = subprocess.run(
+        [sys.executable, "-c", script], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+    )
     figures["native"] = json.loads(native.stdout)
     figures["reference"] = {name: exact_native(name) for name in ("float32", "float16", "float64")}
     if options.json:

@@ -1,13 +1,17 @@
-// The end of an element of gemm_exact_f16.wgsl: from the exact sum of its products to the bits of D, in integer arithmetic.
+// The end of an exact element: from the exact sum of its products to the bits of D, in integer arithmetic. Joined after a file that
+// declares `parameters` (flags, alpha, beta, activation, bias_offset; floats as bits), `bias` and `d`.
 //
 // alpha * sum + beta * C + bias is collected in `number`, 40 digits of radix 2^16 from 2^-304 on (alpha * sum reaches down to 2^-197,
 // beta * C to 2^-298; both stay below 2^257), and rounded once to float32: to nearest, ties to even, or to odd where narrow.wgsl rounds
 // on to 11 or 8 bits (24 >= 11 + 2: the second rounding is then that of the exact value).
 //
-//   infinities and NaN   IEEE rules on the exact expression, by flags; the terms of a marked row or column are looked at one by one
+//   infinities and NaN   IEEE rules on the exact expression, by flags (exact_terms.wgsl finds those of the products)
 //   zero                 -0 only where every term is a negative zero
 //   relu                 on the exact value; rounding keeps its sign
 
+const HAS_PRODUCT = 1u;
+const HAS_ADDEND = 2u;
+const HAS_BIAS = 4u;
 const ROUND_TO_ODD = 32u;
 const RELU = 1u;
 const DIGITS = 40u;
@@ -15,10 +19,11 @@ const LOWEST = -304;
 
 var<private> number: array<i32, 40>;
 
-// What a term that is not finite makes of a sum: flags that are joined by `|`.
+// What terms that are not finite make of a sum: flags that are joined by `|`. The last: not every product is a negative zero.
 const PLUS_INFINITY = 1u;
 const MINUS_INFINITY = 2u;
 const NOT_A_NUMBER = 4u;
+const NOT_NEGATIVE_ZEROS = 8u;
 
 fn infinity_of(negative: bool) -> u32 {
     return select(PLUS_INFINITY, MINUS_INFINITY, negative);
@@ -36,37 +41,6 @@ fn special32(x: u32, y: u32) -> u32 {
         return NOT_A_NUMBER;
     }
     return infinity_of(((x ^ y) & 0x80000000u) != 0u);
-}
-
-fn special_product(row: u32, column: u32, product: u32) -> u32 {
-    var found = 0u;
-    for (var k = 0u; k < parameters.k; k++) {
-        let x = load_a(parameters.a_offset + product * parameters.a_batch + row * parameters.a_row + k * parameters.a_column);
-        let y = load_b(parameters.b_offset + product * parameters.b_batch + k * parameters.b_row + column * parameters.b_column);
-        if (is_special(x) || is_special(y)) {
-            let x_size = x & 0x7fffu;
-            let y_size = y & 0x7fffu;
-            if (x_size > 0x7c00u || y_size > 0x7c00u || x_size == 0u || y_size == 0u) {
-                found |= NOT_A_NUMBER;
-            } else {
-                found |= infinity_of(((x ^ y) & 0x8000u) != 0u);
-            }
-        }
-    }
-    return found;
-}
-
-// Whether every product, times alpha, is a negative zero.
-fn products_are_negative_zeros(row: u32, column: u32, product: u32) -> bool {
-    let sign = (parameters.alpha >> 16u) & 0x8000u;
-    for (var k = 0u; k < parameters.k; k++) {
-        let x = load_a(parameters.a_offset + product * parameters.a_batch + row * parameters.a_row + k * parameters.a_column);
-        let y = load_b(parameters.b_offset + product * parameters.b_batch + k * parameters.b_row + column * parameters.b_column);
-        if (((x & 0x7fffu) != 0u && (y & 0x7fffu) != 0u) || ((x ^ y ^ sign) & 0x8000u) == 0u) {
-            return false;
-        }
-    }
-    return true;
 }
 
 fn significand32(bits: u32) -> u32 {
@@ -168,8 +142,8 @@ fn round_number(top: u32) -> u32 {
     return field + kept;
 }
 
-// The digits of the sum, radix 2^14, carried; the last keeps the sign.
-fn finish(sum: array<i32, 8>, row: u32, column: u32, product: u32, special: bool, index: u32) -> u32 {
+// sum: digits of radix 2^14, carried; the last keeps the sign. about: the flags of the products.
+fn finish(sum: array<i32, 8>, about: u32, column: u32, index: u32) -> u32 {
     let has_product = (parameters.flags & HAS_PRODUCT) != 0u;
     let has_addend = (parameters.flags & HAS_ADDEND) != 0u;
     let has_bias = (parameters.flags & HAS_BIAS) != 0u;
@@ -202,10 +176,7 @@ fn finish(sum: array<i32, 8>, row: u32, column: u32, product: u32, special: bool
 
     var found = 0u;
     if (has_product) {
-        var of_product = 0u;
-        if (special) {
-            of_product = special_product(row, column, product);
-        }
+        let of_product = about & (PLUS_INFINITY | MINUS_INFINITY | NOT_A_NUMBER);
         if (of_product != 0u) {
             if (of_product > MINUS_INFINITY || (alpha & 0x7fffffffu) > 0x7f800000u) {
                 found = NOT_A_NUMBER;
@@ -267,8 +238,8 @@ fn finish(sum: array<i32, 8>, row: u32, column: u32, product: u32, special: bool
     if (has_bias) {
         minus = minus && shift == 0x80000000u;
     }
-    if (minus && has_product) {
-        minus = products_are_negative_zeros(row, column, product);
+    if (has_product) {
+        minus = minus && (about & NOT_NEGATIVE_ZEROS) == 0u;
     }
     return select(0u, 0x80000000u, minus);
 }

@@ -1,6 +1,6 @@
 // D[z] = act(alpha * A[z] @ B[z] + beta * D[z] + bias), exactly, rounded once: A and B float16, everything else float32, act none or relu.
 // Integer arithmetic alone, so the bits are the same on every device and for every order, whatever it does to floats.
-// Joined by gpu/shaders.py with decode.wgsl, exact_finish.wgsl and the lines `load_a`, `load_b`, which give the 16 bits of an element.
+// Joined by gpu/shaders.py with decode, exact_terms, exact_finish and the lines `load_a`, `load_b`, which give the 16 bits of an element.
 //
 // A float16 is a whole multiple of 2^-24 below 2^40 of them. Three balanced digits of radix 2^14 hold it:
 //
@@ -13,8 +13,11 @@
 // One workgroup of 256 invocations owns a 32 x 32 tile of D; k advances in steps of 16. Invocation (r, c) owns rows r, r + 16 and columns
 // c, c + 16, as the four parts of a vector.
 //
-// exact_finish.wgsl makes an element of D of a sum. Infinities and NaN count as zero here; it works them out where a row or a column
-// is marked to hold one.
+// exact_finish.wgsl makes an element of D of a sum. Infinities and NaN count as zero here; exact_terms.wgsl works them out where a row or
+// a column is marked to hold one.
+//
+// A deep k is summed part by part: with LEAVES an element of D is nine words, the digits of the sum up to here and the flags of its terms;
+// CONTINUES begins with them; gemm_exact_end.wgsl finishes.
 
 struct Parameters {
     m: u32,
@@ -39,11 +42,10 @@ struct Parameters {
     d_batch: u32,
 }
 
-const HAS_PRODUCT = 1u;
-const HAS_ADDEND = 2u;
-const HAS_BIAS = 4u;
 const A_ALONG_K = 8u;
 const B_ALONG_K = 16u;
+const CONTINUES = 1024u;
+const LEAVES = 2048u;
 
 const TILE = 32u;
 const DEPTH = 16u;
@@ -154,6 +156,23 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     var t6 = vec4<i32>();
     var t7 = vec4<i32>();
 
+    let first = parameters.d_offset + workgroup.z * parameters.d_batch;
+    for (var part = 0u; part < 4u; part++) {
+        let row = first_row + r + 16u * (part / 2u);
+        let column = first_column + c + 16u * (part % 2u);
+        if ((parameters.flags & CONTINUES) != 0u && row < parameters.m && column < parameters.n) {
+            let at = 9u * (first + row * parameters.d_row + column);
+            t0[part] = i32(d[at]);
+            t1[part] = i32(d[at + 1u]);
+            t2[part] = i32(d[at + 2u]);
+            t3[part] = i32(d[at + 3u]);
+            t4[part] = i32(d[at + 4u]);
+            t5[part] = i32(d[at + 5u]);
+            t6[part] = i32(d[at + 6u]);
+            t7[part] = i32(d[at + 7u]);
+        }
+    }
+
     for (var first_k = 0u; first_k < parameters.k; first_k += DEPTH) {
         stage(first_row, first_column, first_k, workgroup.z, lane);
         workgroupBarrier();
@@ -204,9 +223,24 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         let column = first_column + along;
         if (row < parameters.m && column < parameters.n) {
             let special = (atomicLoad(&special_rows[across]) | atomicLoad(&special_columns[along])) != 0u;
-            let index = parameters.d_offset + workgroup.z * parameters.d_batch + row * parameters.d_row + column;
-            let sum = array<i32, 8>(t0[part], t1[part], t2[part], t3[part], t4[part], t5[part], t6[part], t7[part]);
-            d[index] = finish(sum, row, column, workgroup.z, special, index);
+            let index = first + row * parameters.d_row + column;
+            var sum = array<i32, 8>(t0[part], t1[part], t2[part], t3[part], t4[part], t5[part], t6[part], t7[part]);
+            var any = 0;
+            for (var each = 0u; each < 8u; each++) {
+                any |= sum[each];
+            }
+            var about = look(row, column, workgroup.z, special, any == 0);
+            if ((parameters.flags & LEAVES) == 0u) {
+                d[index] = finish(sum, about, column, index);
+                continue;
+            }
+            if ((parameters.flags & CONTINUES) != 0u) {
+                about |= d[9u * index + 8u];
+            }
+            for (var each = 0u; each < 8u; each++) {
+                d[9u * index + each] = u32(sum[each]);
+            }
+            d[9u * index + 8u] = about;
         }
     }
 }

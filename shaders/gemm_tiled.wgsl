@@ -15,7 +15,8 @@
 //     chain  16 products of one step, each by fma, from +0, in increasing k
 //     block  the chains of 2 steps;   group  4 blocks;   total  the groups in increasing k     (each from +0)
 // The tail of k is padded with zeros on both sides, which adds nothing. Sums past the last step are joined as they stand.
-// Where k is split into ranges, each range is summed so into a plane of its own and gemm_splitk_sum.wgsl adds them.
+// Where k is split into ranges, each range is summed so into a plane of its own and gemm_splitk_sum.wgsl adds them. A range may be
+// summed part by part, each a multiple of 128 terms but for the last: CONTINUES begins with the total that the part before has left.
 
 const TILE = 64u;
 const DEPTH = 16u;
@@ -60,6 +61,20 @@ fn stage(first_row: u32, first_column: u32, first_k: u32, end: u32, product: u32
     }
 }
 
+fn unfinished(row: u32, column: u32, first: u32) -> vec4<f32> {
+    var sums = vec4<f32>();
+    if ((parameters.flags & CONTINUES) != 0u && row < parameters.m) {
+        let start = first + row * parameters.d_row;
+        for (var part = 0u; part < 4u; part++) {
+            let at = column + 16u * part;
+            if (at < parameters.n) {
+                sums[part] = d[start + at];
+            }
+        }
+    }
+    return sums;
+}
+
 fn store(row: u32, column: u32, first: u32, sums: vec4<f32>) {
     if (row >= parameters.m) {
         return;
@@ -83,12 +98,13 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let product = workgroup.z / parameters.ranges;
     let range = workgroup.z % parameters.ranges;
     let begin = range * parameters.range_terms;
-    let end = min(parameters.k, begin + parameters.range_terms);
+    let end = min(parameters.k, begin + parameters.part_terms);
+    let first = parameters.d_offset + product * parameters.d_batch + range * parameters.d_range;
 
-    var total0 = vec4<f32>();
-    var total1 = vec4<f32>();
-    var total2 = vec4<f32>();
-    var total3 = vec4<f32>();
+    var total0 = unfinished(first_row + r, first_column + c, first);
+    var total1 = unfinished(first_row + r + 16u, first_column + c, first);
+    var total2 = unfinished(first_row + r + 32u, first_column + c, first);
+    var total3 = unfinished(first_row + r + 48u, first_column + c, first);
     var group0 = vec4<f32>();
     var group1 = vec4<f32>();
     var group2 = vec4<f32>();
@@ -147,7 +163,6 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     total2 += group2 + block2;
     total3 += group3 + block3;
 
-    let first = parameters.d_offset + product * parameters.d_batch + range * parameters.d_range;
     store(first_row + r, first_column + c, first, total0);
     store(first_row + r + 16u, first_column + c, first, total1);
     store(first_row + r + 32u, first_column + c, first, total2);

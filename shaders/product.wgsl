@@ -1,7 +1,8 @@
 // What every kernel of a product is given: sizes, strides, the epilogue, and where k is split. gpu/planner.py packs it.
 //
 // A dispatch's z counts products and, within each, ranges of k: z = product * ranges + range. Range r covers the terms
-// [r * range_terms, (r + 1) * range_terms) that lie below k, and is written to d + r * d_range; one range is the whole of k.
+// [r * range_terms, (r + 1) * range_terms) that lie below k, and is written to d + r * d_range; one range is the whole of k. A dispatch
+// sums the first part_terms of each range; where that is not all of them, the next one begins with what this one leaves in D.
 
 struct Parameters {
     m: u32,
@@ -27,11 +28,14 @@ struct Parameters {
     ranges: u32,
     range_terms: u32,
     d_range: u32,
+    part_terms: u32,
 }
 
 // Staging walks the operand along the dimension in which its elements are neighbours.
 const A_ALONG_K = 8u;
 const B_ALONG_K = 16u;
+// The total begins with what D holds.
+const CONTINUES = 1024u;
 
 @group(0) @binding(0) var<uniform> parameters: Parameters;
 @group(0) @binding(1) var<storage, read> a: array<u32>;

@@ -33,8 +33,8 @@ class Gemm:
     correctly rounded result, of float16; alpha and beta must be float32 numbers, the activation None or "relu").
     allow_matrix_hardware: False leaves matrix hardware out of the choice. variant: a row of gpu/variants.py by name. Without it,
     products of few rows take a row of their own, whatever `variant` says of the others. batch_invariant: the bits of an element do
-    not depend on how many rows or products are computed with it. Where k is split, the planes lie in 16 MiB of scratch that belong
-    to this object, made when they are first needed.
+    not depend on how many rows or products are computed with it. Where k is split, or deep, unfinished sums lie in 16 MiB of
+    scratch that belong to this object, made when they are first needed.
 
     Raises ValueError for an unknown dtype, mode or variant (listing the known), UnsupportedError for one that the device lacks.
     """
@@ -151,7 +151,7 @@ class Gemm:
         """What `device.prepare` compiles ahead: the pipelines of every shape."""
         rows = [self.row] if self._forced else [row for row in VARIANTS if row is self.row or self._may_take(row)]
         keys = [ShaderKey(row.kernel, (self.type, self.type)) for row in rows]
-        return (*keys, ShaderKey("gemm_splitk_sum", ())) if self.row.splits else tuple(keys)
+        return (*keys, ShaderKey(self.row.ending, ()))
 
     def _may_take(self, row: Variant) -> bool:
         """Whether some shape takes this row instead."""

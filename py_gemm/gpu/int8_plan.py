@@ -14,6 +14,7 @@ from ..dtypes import INT32, UINT8
 from ..errors import ShapeError
 from ..problem import Layout, Problem, collapse_batch
 from .capabilities import Limits
+from .depth import DEEPEST
 from .int8_variants import Int8Variant
 from .pieces import Piece, batch_pieces, cuts, piece_sizes
 from .planner import Step, dense_layout
@@ -24,10 +25,6 @@ A_UNSIGNED, B_UNSIGNED, A_ALONG_K, A_ACROSS, B_ALONG_K, B_ACROSS, ADDS = 1, 2, 4
 
 _PARAMETERS = struct.Struct("<17I")
 _WORD = 0xFFFF_FFFF
-
-# Steps of k in one dispatch. llvmpipe ends all loops of an invocation after 65,535 iterations in total, and the sums are then wrong
-# without a word; 32,768 steps take at most 37,376 (staging without neighbours). No other device minds the cut.
-DEEPEST = 32_768
 
 # Rows and columns of a workgroup of shaders/int8_finish.wgsl.
 _FINISH_TILE = (64, 64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from ..dtypes import FLOAT32, ElementType
@@ -23,11 +23,13 @@ from .shaders import ShaderKey
 from .split import SCRATCH_BYTES, Ranges
 from .variants import Variant, is_float32
 
-# The flags of shaders/finish.wgsl and shaders/product.wgsl; the last is exact_finish.wgsl's: narrow.wgsl will round once more.
-HAS_PRODUCT, HAS_ADDEND, HAS_BIAS, A_ALONG_K, B_ALONG_K, ROUND_TO_ODD = 1, 2, 4, 8, 16, 32
+# The flags of shaders/finish.wgsl and shaders/product.wgsl; then exact_finish.wgsl's (narrow.wgsl will round once more) and
+# gemm_exact_f16.wgsl's (the sum is left as it is).
+HAS_PRODUCT, HAS_ADDEND, HAS_BIAS, A_ALONG_K, B_ALONG_K, CONTINUES = 1, 2, 4, 8, 16, 1024
+ROUND_TO_ODD, LEAVES = 32, 2048
 
 # The uniform blocks, in the order of the `Parameters` of each shader.
-_GEMM = struct.Struct("<4I2f2I14I")
+_GEMM = struct.Struct("<4I2f2I15I")
 _SUM = struct.Struct("<4I2f6I")
 _CONVERT = struct.Struct("<8I")
 _NARROW = struct.Struct("<3I")
@@ -129,15 +131,18 @@ def plan_product(
     narrow: bool = False,
 ) -> tuple[list[Step], int]:
     """The kernel's dispatches into "sum": D, float32 with unit column stride, updated in place where beta is not zero. With more
-    than one range, the planes of a piece go into "scratch" and a pass behind it adds them. Also how many bytes of "scratch" this
-    needs.
+    than one range, or ranges deeper than the row sums at once, the planes of a piece go into "scratch", part by part, and a pass
+    behind them adds them. Also how many bytes of "scratch" this needs.
 
     narrow: D will be rounded again, to 16 bits. UnsupportedError for what an exact variant cannot round correctly.
     """
     if variant.exact:
         _require_exact(problem, activation)
     reads = problem.reads_operands
-    split = reads and ranges.count > 1
+    depth = min(ranges.terms, problem.k)
+    part = depth if variant.deepest is None else min(depth, variant.deepest)
+    # Whether sums pass through "scratch".
+    split = reads and (ranges.count > 1 or part < depth)
     end = 0
     if reads:
         end |= HAS_PRODUCT
@@ -148,9 +153,12 @@ def plan_product(
     if variant.exact and narrow:
         end |= ROUND_TO_ODD
     bias = "bias" if has_bias else "nothing"
-    # What the kernel itself finishes: everything, or (split) nothing but the raw sum, 1 * sum.
+    alpha = _float32(problem.alpha)
+    # What the kernel itself finishes: everything, or (unfinished) nothing but the raw sum, 1 * sum.
     raw = _Finish(HAS_PRODUCT, 1.0, 0.0, Activation.NONE, "nothing", "scratch")
-    whole = _Finish(end, _float32(problem.alpha), _float32(problem.beta), activation, bias, "sum")
+    if variant.exact:
+        raw = replace(raw, flags=HAS_PRODUCT | LEAVES, alpha=alpha)
+    whole = _Finish(end, alpha, _float32(problem.beta), activation, bias, "sum")
     idle = (0,) * len(problem.batch)
     batch, (strides_a, strides_b, strides_d) = collapse_batch(
         problem.batch,
@@ -161,7 +169,7 @@ def plan_product(
     scratch = min(SCRATCH_BYTES, limits.max_storage_buffer_binding_size)
     most = limits.max_compute_workgroups_per_dimension
     # The planes of a piece must fit the scratch, and one pass over its elements the grid.
-    most_elements = min(max(scratch // (4 * ranges.count), 1), most * most * _LINEAR)
+    most_elements = min(max(scratch // (4 * variant.sum_words * ranges.count), 1), most * most * _LINEAR)
     piece = piece_sizes(
         Piece(batch[axis] if batch else 1, problem.m, problem.n, ranges.count if split else 1),
         problem.k if reads else 0,
@@ -182,19 +190,21 @@ def plan_product(
             block = _Block(products, rows, columns, bias_offset + column)
             if not split:
                 places = (a, along[0], b, along[1], d, target_layout.row_stride, along[2], 0)
-                steps.append(kernel.step(block, places, problem.k if reads else 0, Ranges(1, problem.k)))
+                steps.append(kernel.step(block, places, problem.k if reads else 0, Ranges(1, problem.k), problem.k, False))
                 continue
             plane = products * rows * columns
-            scratch_bytes = max(scratch_bytes, 4 * plane * ranges.count)
-            for first, count in cuts(ranges.count, piece.ranges):
-                skipped = first * ranges.terms
-                terms = min(problem.k - skipped, count * ranges.terms)
+            scratch_bytes = max(scratch_bytes, 4 * variant.sum_words * plane * ranges.count)
+            for (begin, depth), (first, count) in product(cuts(ranges.terms, part), cuts(ranges.count, piece.ranges)):
+                skipped = first * ranges.terms + begin
+                if skipped >= problem.k:
+                    continue
+                terms = min(problem.k - skipped, (count - 1) * ranges.terms + depth)
                 places = (
                     a + skipped * problem.a.column_stride, along[0], b + skipped * problem.b.row_stride, along[1],
                     first * plane, columns, rows * columns, plane,
                 )  # fmt: skip
-                steps.append(kernel.step(block, places, terms, Ranges(count, ranges.terms)))
-            steps.append(_plan_sum(block, whole, (d, target_layout.row_stride, along[2]), ranges.count, limits))
+                steps.append(kernel.step(block, places, terms, Ranges(count, ranges.terms), depth, begin > 0))
+            steps.append(_plan_sum(variant.ending, block, whole, (d, target_layout.row_stride, along[2]), ranges.count, limits))
     return steps, scratch_bytes
 
 
@@ -230,8 +240,9 @@ class _Kernel:
     problem: Problem
     staging: int
 
-    def step(self, block: _Block, places: tuple[int, ...], k: int, ranges: Ranges) -> Step:
-        """places: offset and batch stride of A, the same of B, then offset, row, batch and range stride of the target."""
+    def step(self, block: _Block, places: tuple[int, ...], k: int, ranges: Ranges, part: int, continues: bool) -> Step:
+        """places: offset and batch stride of A, the same of B, then offset, row, batch and range stride of the target. part: how
+        many terms of each range are summed, below k all of them; continues: onto what the target holds."""
         problem, finish = self.problem, self.finish
         reads = problem.reads_operands
         a, a_batch, b, b_batch, d, d_row, d_batch, d_range = places
@@ -239,24 +250,25 @@ class _Kernel:
             block.rows,
             block.columns,
             k,
-            finish.flags | self.staging | _vectors(problem, a, a_batch, b, b_batch),
+            finish.flags | self.staging | _vectors(problem, a, a_batch, b, b_batch) | (CONTINUES if continues else 0),
             finish.alpha,
             finish.beta,
             int(finish.activation),
             block.bias_offset,
             *_words(a, problem.a.row_stride, problem.a.column_stride, a_batch),
             *_words(b, problem.b.row_stride, problem.b.column_stride, b_batch),
-            *_words(d, d_row, d_batch, ranges.count, ranges.terms, d_range),
+            *_words(d, d_row, d_batch, ranges.count, ranges.terms, d_range, part),
         )
+        terms = sum(max(min(k - each * ranges.terms, part), 0) for each in range(ranges.count))
         operands = ("a", "b") if reads else ("nothing", "nothing")
         again = operands if self.shader.reads_vectors else ()
         names = (*operands, finish.bias, finish.target, *again)
         tile_rows, tile_columns, _ = self.tile
         grid = (-(-block.columns // tile_columns), -(-block.rows // tile_rows), block.products * ranges.count)
-        return Step(self.shader, names, parameters, grid, 2 * block.products * block.rows * block.columns * k)
+        return Step(self.shader, names, parameters, grid, 2 * block.products * block.rows * block.columns * terms)
 
 
-def _plan_sum(block: _Block, finish: _Finish, target: tuple[int, int, int], ranges: int, limits: Limits) -> Step:
+def _plan_sum(kernel: str, block: _Block, finish: _Finish, target: tuple[int, int, int], ranges: int, limits: Limits) -> Step:
     """Add the planes of a piece in "scratch" and finish what they give."""
     count = block.products * block.rows * block.columns
     parameters = _SUM.pack(
@@ -272,7 +284,7 @@ def _plan_sum(block: _Block, finish: _Finish, target: tuple[int, int, int], rang
         ranges,
     )
     grid = linear_grid("gemm", count, limits)
-    return Step(ShaderKey("gemm_splitk_sum", ()), ("scratch", finish.bias, finish.target), parameters, grid)
+    return Step(ShaderKey(kernel, ()), ("scratch", finish.bias, finish.target), parameters, grid)
 
 
 def _require_exact(problem: Problem, activation: Activation) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..assets import read_asset
+from .depth import deepest
 
 # Terms of one chain: as many as keep the error at K = 4096 under 4e-7, with two sets of registers instead of four.
 CHAIN = 64
@@ -57,6 +58,14 @@ class RegisterTile:
     def workgroup_bytes(self) -> int:
         return 0 if self.direct else 4 * self.depth * (self.rows + self.columns)
 
+    @property
+    def deepest(self) -> int:
+        """The most terms that one dispatch sums. Of the three loops that stage an operand those that are skipped count 1 each."""
+        if self.direct:
+            return deepest(1, 1)
+        staging = sum(-(-size * self.depth // (4 * self.invocations)) + 3 for size in (self.rows, self.columns))
+        return deepest(self.depth, staging + self.depth + 2)
+
 
 TILES = (
     RegisterTile(32, 64, 16, 4, 8),
@@ -89,6 +98,19 @@ _VECTORS = """
 """
 
 _STORE = """
+fn unfinished(row: u32, column: u32, first: u32) -> vec4<f32> {
+    var sums = vec4<f32>();
+    if ((parameters.flags & CONTINUES) != 0u && row < parameters.m) {
+        let start = first + row * parameters.d_row + column;
+        for (var part = 0u; part < 4u; part++) {
+            if (column + part < parameters.n) {
+                sums[part] = d[start + part];
+            }
+        }
+    }
+    return sums;
+}
+
 fn store(row: u32, column: u32, first: u32, sums: vec4<f32>) {
     if (row >= parameters.m) {
         return;
@@ -132,7 +154,15 @@ def _main(tile: RegisterTile) -> str:
     row_groups, column_groups = tile.block_rows // 4, tile.block_columns // 4
     grid_rows, grid_columns = tile.rows // tile.block_rows, tile.columns // tile.block_columns
     block = [(row, group) for row in range(tile.block_rows) for group in range(column_groups)]
-    declare = [f"    var {kind}{row}_{group} = vec4<f32>();" for kind in ("total", "chain") for row, group in block]
+    places = {
+        (
+            row,
+            group,
+        ): f"first_row + 4u * (r + {row // 4 * grid_rows}u) + {row % 4}u, first_column + 4u * (c + {group * grid_columns}u), first"
+        for row, group in block
+    }
+    declare = [f"    var total{row}_{group} = unfinished({places[row, group]});" for row, group in block]
+    declare += [f"    var chain{row}_{group} = vec4<f32>();" for row, group in block]
     load = [f"            let a{each} = tile_a[k * {tile.rows // 4}u + r + {each * grid_rows}u];" for each in range(row_groups)]
     load += [
         f"            let b{each} = tile_b[k * {tile.columns // 4}u + c + {each * grid_columns}u];" for each in range(column_groups)
@@ -143,11 +173,7 @@ def _main(tile: RegisterTile) -> str:
     ]
     add = [f"total{row}_{group} += chain{row}_{group};" for row, group in block]
     clear = [f"chain{row}_{group} = vec4<f32>();" for row, group in block]
-    store = [
-        f"    store(first_row + 4u * (r + {row // 4 * grid_rows}u) + {row % 4}u, "
-        f"first_column + 4u * (c + {group * grid_columns}u), first, total{row}_{group});"
-        for row, group in block
-    ]
+    store = [f"    store({places[row, group]}, total{row}_{group});" for row, group in block]
     lines = "\n".join
     return f"""
 @compute @workgroup_size({tile.invocations}, 1, 1)
@@ -159,7 +185,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let product = workgroup.z / parameters.ranges;
     let range = workgroup.z % parameters.ranges;
     let begin = range * parameters.range_terms;
-    let end = min(parameters.k, begin + parameters.range_terms);
+    let end = min(parameters.k, begin + parameters.part_terms);
+    let first = parameters.d_offset + product * parameters.d_batch + range * parameters.d_range;
     let a_start = parameters.a_offset + product * parameters.a_batch;
     let b_start = parameters.b_offset + product * parameters.b_batch;
 
@@ -181,7 +208,6 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }}
     {" ".join(add)}
 
-    let first = parameters.d_offset + product * parameters.d_batch + range * parameters.d_range;
 {lines(store)}
 }}
 """
@@ -193,7 +219,9 @@ def _direct_main(tile: RegisterTile) -> str:
     grid_columns = tile.columns // tile.block_columns
     rows, terms = range(tile.block_rows), range(4)
     block = [(row, group) for row in rows for group in range(groups)]
-    declare = [f"    var {kind}{row}_{group} = vec4<f32>();" for kind in ("total", "chain") for row, group in block]
+    places = {(row, group): f"row + {row}u, column + {4 * group * grid_columns}u, first" for row, group in block}
+    declare = [f"    var total{row}_{group} = unfinished({places[row, group]});" for row, group in block]
+    declare += [f"    var chain{row}_{group} = vec4<f32>();" for row, group in block]
     fast = [f"            let a{row} = a_vectors[a_at + {row}u * a_step];" for row in rows]
     for term in terms:
         fast += [
@@ -210,7 +238,7 @@ def _direct_main(tile: RegisterTile) -> str:
         slow += [f"        chain{row}_{group} = fma(a{row}, b{group}, chain{row}_{group});" for group in range(groups)]
     add = " ".join(f"total{row}_{group} += chain{row}_{group};" for row, group in block)
     clear = " ".join(f"chain{row}_{group} = vec4<f32>();" for row, group in block)
-    store = [f"    store(row + {row}u, column + {4 * group * grid_columns}u, first, total{row}_{group});" for row, group in block]
+    store = [f"    store({places[row, group]}, total{row}_{group});" for row, group in block]
     lines = "\n".join
     return f"""
 fn fetch_a(start: u32, row: u32, k: u32) -> f32 {{
@@ -243,7 +271,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let product = workgroup.z / parameters.ranges;
     let range = workgroup.z % parameters.ranges;
     let begin = range * parameters.range_terms;
-    let end = min(parameters.k, begin + parameters.range_terms);
+    let end = min(parameters.k, begin + parameters.part_terms);
+    let first = parameters.d_offset + product * parameters.d_batch + range * parameters.d_range;
     let a_start = parameters.a_offset + product * parameters.a_batch;
     let b_start = parameters.b_offset + product * parameters.b_batch;
 
@@ -274,7 +303,6 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }}
     {add}
 
-    let first = parameters.d_offset + product * parameters.d_batch + range * parameters.d_range;
 {lines(store)}
 }}
 """

@@ -42,7 +42,8 @@ def _rows(columns: int, lanes: int, *, fast_columns: bool) -> Kernel:
 KERNELS: dict[str, Kernel] = {
     "gemm_tiled": Kernel(("decode", "epilogue", "product", "finish", "gemm_tiled"), _PRODUCT, ("a", "b")),
     "gemm_splitk_sum": Kernel(("epilogue", "finish", "gemm_splitk_sum"), ("uniform", "read", "read", "write")),
-    "gemm_exact_f16": Kernel(("decode", "exact_finish", "gemm_exact_f16"), _PRODUCT, ("a", "b"), reads_bits=True),
+    "gemm_exact_f16": Kernel(("decode", "exact_terms", "exact_finish", "gemm_exact_f16"), _PRODUCT, ("a", "b"), reads_bits=True),
+    "gemm_exact_end": Kernel(("exact_finish", "gemm_exact_end"), ("uniform", "read", "read", "write")),
     "elementwise": Kernel(("epilogue", "elementwise"), ("uniform", "read", "read", "write")),
     "gemm_rows_16x16": _rows(16, 16, fast_columns=True),
     "gemm_rows_32x8": _rows(32, 8, fast_columns=True),

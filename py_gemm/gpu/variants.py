@@ -17,6 +17,7 @@ from ..dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, ElementType
 from ..errors import UnsupportedError
 from ..problem import Problem
 from .capabilities import Capabilities
+from .depth import DEEPEST, deepest
 from .register_tile import CHAIN, TILES, RegisterTile
 
 MODES = ("fast", "deterministic", "exact")
@@ -113,7 +114,9 @@ class Variant:
 
     order: how it sums; None: exactly, the result being the exact value rounded once. shape_conditions: what the row asks of the
     product, a Request whose shape is known. splits: k may be split into ranges. tuned: taken only where the capabilities prefer
-    this row, or where it is forced.
+    this row, or where it is forced. deepest: the most terms that one dispatch sums of a range, a multiple of every level of the
+    order (None: all that the row takes). The kernel `ending` finishes sums that were split, or left part by part, each in
+    `sum_words` words.
     """
 
     name: str
@@ -124,6 +127,9 @@ class Variant:
     shape_conditions: tuple[ShapeCondition, ...] = field(default=())
     splits: bool = False
     tuned: bool = False
+    deepest: int | None = None
+    ending: str = "gemm_splitk_sum"
+    sum_words: int = 1
 
     @property
     def exact(self) -> bool:
@@ -184,10 +190,15 @@ EXACT_F16 = Variant(
     (32, 32, 16),
     None,
     (_EXACT_MODE, *EXACT_ON_GPU, _INVOCATIONS_256, _EXACT_TILES, _FOUR_BUFFERS),
+    # A step of 16, and at worst the terms of four elements looked at twice.
+    deepest=deepest(16, 28 + 2 * 4 * 16),
+    ending="gemm_exact_end",
+    sum_words=9,
 )
 
-# Rows of A up to which B is streamed once; columns from which a warp of 32 reads 128 bytes of one row of B.
-FEW_ROWS, WIDE_COLUMNS = 4, 8192
+# Rows of A up to which B is streamed once; columns from which a warp of 32 reads 128 bytes of one row of B; terms that eight lanes
+# sum in one dispatch.
+FEW_ROWS, WIDE_COLUMNS, LANES_DEEPEST = 4, 8192, 8 * DEEPEST
 
 _LANES_OF_ROWS = Condition(
     "4,096 bytes of workgroup memory (maxComputeWorkgroupStorageSize)",
@@ -196,6 +207,7 @@ _LANES_OF_ROWS = Condition(
 _FEW = (
     ShapeCondition(f"at most {FEW_ROWS} rows of A", lambda shape: shape.m <= FEW_ROWS),
     ShapeCondition("A not transposed", lambda shape: not shape.a_transposed),
+    ShapeCondition(f"k of at most {LANES_DEEPEST:,}", lambda shape: shape.k <= LANES_DEEPEST),
     # The tile is the one kernel that serves every number of rows.
     ShapeCondition("batch_invariant=False", lambda shape: not shape.batch_invariant),
 )
@@ -248,6 +260,7 @@ def _register_row(tile: RegisterTile) -> Variant:
         (_FLOAT32, _FAST, _ANY_BITS, _SIX_BUFFERS, Condition(wanted, enough)),
         splits=True,
         tuned=True,
+        deepest=tile.deepest,
     )
 
 
@@ -264,6 +277,7 @@ TILED = Variant(
     TILED_ORDER,
     (_PLAIN_TYPES, _INVOCATIONS_256, _TWO_TILES, _FOUR_BUFFERS, _ROUNDED_STEPS),
     splits=True,
+    deepest=deepest(16, 28),
 )
 
 VARIANTS: tuple[Variant, ...] = (EXACT_F16, ROWS_WIDE, ROWS, ROWS_BY_COLUMNS, *REGISTER_ROWS, TILED)

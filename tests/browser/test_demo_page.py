@@ -153,6 +153,14 @@ def test_nothing_is_wider_than_the_screen(demo: DemoPage, width: int) -> None:
     assert wide[0] <= wide[1]
 
 
+@pytest.mark.parametrize("width", [320, 390, 768, 929, 1024, 1280])
+def test_choices_stay_on_one_line(demo: DemoPage, width: int) -> None:
+    demo.page.set_viewport_size({"width": width, "height": 800})
+    for name in ("Device", "Mode"):
+        tops = [label.bounding_box() for label in demo.page.get_by_role("group", name=name).locator("label").all()]
+        assert len({box["y"] for box in tops if box}) == 1
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast(demo: DemoPage, scheme: str) -> None:
     demo.page.emulate_media(color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce")

@@ -134,6 +134,48 @@ def test_says_which_adapter_and_variant_ran_with_three_bars(demo: DemoPage, mode
     assert float(widths[longest][:-2]) == max(float(width[:-2]) for width in widths.values())
 
 
+@pytest.mark.parametrize("kind", TYPES)
+def test_exact_results_are_correctly_rounded(demo: DemoPage, kind: str) -> None:
+    """NumPy's own float64 product, and what it makes of float32, is not: the share of wrong elements is that of check(X) too."""
+    demo.generate_both(40, 33, 21, kind)
+    demo.choose("CPU", "Exact")
+    demo.multiply()
+    expect(demo.page.locator("#ran")).to_contain_text(
+        f"exact mode. Every element is correctly rounded: the exact value, rounded once to {kind}."
+    )
+    expect(demo.page.get_by_role("heading", name="Wrongly rounded")).to_be_visible()
+    assert demo.page.locator("#error-figure").inner_text() == "0 %"
+    expect(demo.page.locator("#error-facts")).to_contain_text("0 of 840 elements")
+    expect(demo.page.locator("#error-measure")).to_contain_text(
+        f"not R rounded once to {kind}, where R is NumPy's product in 113-bit"
+    )
+    if kind == "bfloat16":
+        demo.execute("X = D.copy(); X[:3, :7] ^= 1; check(X)")
+    else:
+        demo.execute("X = D.copy(); X[:3, :7] = np.nextafter(X[:3, :7], X.dtype.type(9)); check(X)")
+    expect(demo.page.locator("#error-facts")).to_contain_text("21 of 840 elements")
+    assert demo.page.locator("#error-figure").inner_text() == "2.5 %"
+    demo.choose("CPU")
+    demo.multiply()
+    expect(demo.page.get_by_role("heading", name="Largest error")).to_be_visible()
+    assert 0 < demo.largest_error() <= BOUNDS[kind]
+
+
+def test_exact_on_the_gpu_takes_float16_only(demo: DemoPage) -> None:
+    demo.generate_both(16, 24, 20, "float16")
+    demo.choose("GPU", "Exact")
+    demo.multiply()
+    expect(demo.page.locator("#ran")).to_contain_text("D comes from the GPU")
+    assert demo.page.locator("#error-figure").inner_text() == "0 %"
+    demo.generate_both(16, 24, 20, "float32")
+    demo.wait().run_button.click()
+    expect(demo.page.locator("#device-error")).to_contain_text("the CPU takes every type")
+    expect(demo.status).to_have_text("No product.")
+    demo.choose("Best", "Exact")
+    demo.multiply()
+    expect(demo.page.locator("#ran")).to_contain_text("D comes from the CPU")
+
+
 def test_numpy_can_be_left_out(demo: DemoPage) -> None:
     demo.choose(numpy="never")
     demo.multiply()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import demo_matrices
+import demo_measure
 from demo_matrices import MatrixError
 from tests.browser.demo_page import npy
 
@@ -84,3 +85,18 @@ def test_picture_of_extremes_keeps_a_lonely_element_and_its_sign() -> None:
     drawn = np.asarray(picture["values"]).reshape(124, 124)
     assert drawn.min() == -4
     assert np.count_nonzero(drawn) == 1
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(("kind", "digits"), [("float16", 11), ("bfloat16", 8), ("float32", 24)])
+def test_how_elements_should_be_rounded_is_told_from_one_rounding(kind: str, digits: int, sign: int) -> None:
+    """1 + 2**-digits lies between two numbers of the type; float64 alone would not see on which side of it these are."""
+    if np.finfo(np.longdouble).nmant < 60:
+        pytest.skip("long double is float64 here")
+    tie = np.longdouble(2) ** -digits
+    values = sign * (1 + np.array([[tie, tie + np.longdouble(2) ** -60, tie - np.longdouble(2) ** -60]]))
+    reference = demo_measure.Reference(np.arange(1), values, 1.0, "")
+    right = demo_matrices.convert(sign * np.array([[1, 1 + 2.0 ** (1 - digits), 1]]), kind)
+    assert demo_measure.differing(right, reference) == 0
+    wrong = demo_matrices.convert(sign * np.array([[1 + 2.0 ** (1 - digits), 1, 1 + 2.0 ** (1 - digits)]]), kind)
+    assert demo_measure.differing(wrong, reference) == 3

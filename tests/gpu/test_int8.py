@@ -17,8 +17,9 @@ import py_gemm as pg
 from py_gemm.dtypes import INT8, INT32, UINT8, ElementType
 from py_gemm.errors import AliasError, ShapeError, UnsupportedError
 from py_gemm.gpu.capabilities import Capabilities, Limits
+from py_gemm.gpu.depth import DEEPEST
 from py_gemm.gpu.int8 import Int8Gemm, Int8GemmSkinny
-from py_gemm.gpu.int8_plan import ADDS, DEEPEST, plan_int8
+from py_gemm.gpu.int8_plan import ADDS, plan_int8
 from py_gemm.gpu.int8_variants import DOT_FEATURE, INT8_VARIANTS, Int8Request, Int8Variant, choose_int8_variant
 from py_gemm.gpu.planner import dense_layout
 from py_gemm.gpu.shaders import KERNELS, ShaderKey, assemble

@@ -40,12 +40,12 @@ GUARANTEED = Limits()
 FIELDS = (
     "m", "n", "k", "flags", "alpha", "beta", "activation", "bias_offset",
     "a_offset", "a_row", "a_column", "a_batch", "b_offset", "b_row", "b_column", "b_batch", "d_offset", "d_row", "d_batch",
-    "ranges", "range_terms", "d_range",
+    "ranges", "range_terms", "d_range", "part_terms",
 )  # fmt: skip
 
 
 def gemm_parameters(step: Step) -> dict[str, Any]:
-    return dict(zip(FIELDS, struct.unpack("<4I2f2I14I", step.parameters), strict=True))
+    return dict(zip(FIELDS, struct.unpack("<4I2f2I15I", step.parameters), strict=True))
 
 
 def plan(problem: Problem, limits: Limits = GUARANTEED, **options: Any) -> Plan:

@@ -18,6 +18,7 @@ KEYS = [
     *(ShaderKey(row.kernel, pair) for row in VARIANTS if row.shape_conditions for pair in product(READABLE, READABLE)),
     *(ShaderKey(row.kernel, (FLOAT32, FLOAT32)) for row in REGISTER_ROWS),
     ShaderKey("gemm_splitk_sum", ()),
+    ShaderKey("gemm_exact_end", ()),
     ShaderKey("elementwise", ()),
     *(ShaderKey("convert", (each,)) for each in READABLE),
     *(ShaderKey("narrow", (each,)) for each in (FLOAT16, BFLOAT16)),

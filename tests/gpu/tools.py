@@ -63,6 +63,7 @@ def product(
     activation: Activation = Activation.NONE,
     result: ElementType = FLOAT32,
     place: Any = lambda given: given,
+    paced: bool = False,
     **options: Any,
 ) -> Any:
     """The operation on NumPy views, as an array; `place` may put operands on the device first; `options` go
@@ -77,7 +78,7 @@ def product(
     problem = Problem(m, n, k, first.layout, second.layout, dense_layout(m, n, batch, result), layout_c, batch, alpha, beta)
     operation = GemmOperation(device, problem, activation, bias is not None, **options)
     out = np.empty((*batch, m, n), numpy_type(result))
-    _, pending = operation.start(first, second, third, fourth, read_into=as_bytes(out))
+    _, pending = operation.start(first, second, third, fourth, read_into=as_bytes(out), paced=paced)
     pending.wait()
     return out
 

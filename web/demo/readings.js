@@ -87,11 +87,12 @@ export class Readings {
   }
 
   /** @param {RunAnswer} answer */
-  #sayWhatRan({ chosen, asked, mode, lanes }) {
+  #sayWhatRan({ chosen, asked, mode, lanes, summary }) {
     const lane = lanes.find((each) => each.lane === chosen);
     const why = asked === "best" ? ", py_gemm’s choice for this size" : "";
     const what = [lane?.adapter, lane?.variant && `variant ${lane.variant}`, `${mode} mode`].filter(Boolean).join(", ");
-    setText(element("ran", HTMLElement), `D comes from the ${NAMES[chosen]}${why}: ${what}.`);
+    const rounded = mode === "exact" ? ` Every element is correctly rounded: the exact value, rounded once to ${summary.type}.` : "";
+    setText(element("ran", HTMLElement), `D comes from the ${NAMES[chosen]}${why}: ${what}.${rounded}`);
     const notes = ["GPU times include upload and read-back."];
     const gpu = lanes.find((each) => each.lane === "gpu");
     if (gpu?.gpu_seconds) {
@@ -131,8 +132,14 @@ export class Readings {
    */
   showErrors(errors, name) {
     this.errors = errors;
-    element("error-figure", HTMLElement).replaceChildren(dataOf(errors.error, number(errors.error, 2)));
-    setText(element("error-measure", HTMLElement), `max |${name} − R| / max |R|, where R is ${errors.method}.`);
+    const { error, differing, method, type } = errors;
+    const share = differing === undefined ? undefined : differing / errors.count;
+    setText(element("title-errors", HTMLElement), share === undefined ? "Largest error" : "Wrongly rounded");
+    element("error-figure", HTMLElement).replaceChildren(
+      share === undefined ? dataOf(error, number(error, 2)) : dataOf(share, `${number(share * 100, 2)} %`),
+    );
+    const measure = share === undefined ? `max |${name} − R| / max |R|` : `The share of the elements of ${name} that are not R rounded once to ${type}`;
+    setText(element("error-measure", HTMLElement), `${measure}, where R is ${method}.`);
     element("error-facts", HTMLElement).replaceChildren(...errorFacts(errors).map(([term, detail]) => factOf(term, detail)));
     this.#describeMap(errors, name);
     element("worst", HTMLTableSectionElement).replaceChildren(
@@ -261,10 +268,14 @@ function stateOf(lane) {
  * @param {Errors} errors
  * @returns {[string, string][]}
  */
-function errorFacts({ error, row, column, type, exact, count: all, median, most, unfinite, rows, rows_checked: checked }) {
+function errorFacts({ error, differing, row, column, type, exact, count: all, median, most, unfinite, rows, rows_checked: checked }) {
   /** @type {[string, string][]} */
   const facts = [];
   const unit = UNIT_ROUNDOFF[type];
+  if (differing !== undefined) {
+    facts.push(["Wrong", `${count(differing)} of ${count(all)} elements`]);
+    facts.push(["Largest error", `${number(error, 2)} of max |R|`]);
+  }
   if (error > 0) {
     facts.push(["Lies at", `row ${count(row)}, column ${count(column)} (counted from 0)`]);
   }

@@ -52,6 +52,7 @@
  * @property {number} exact  how many elements have no error
  * @property {number} count
  * @property {number} unfinite
+ * @property {number | undefined} differing  how many are not the reference rounded once; undefined where the reference cannot tell
  * @property {number} scale  max|reference|
  * @property {string} method
  * @property {number} rows_checked

@@ -99,7 +99,7 @@ class Session:
     async def run(self, device: str, mode: str, numpy: str) -> Any:
         """Times the product on every device, measures its errors and keeps D of the chosen device.
 
-        device: "best", "gpu" or "cpu"; mode: "fast" or "deterministic"; numpy: "auto", "always" or "never".
+        device: "best", "gpu" or "cpu"; mode: "fast", "deterministic" or "exact"; numpy: "auto", "always" or "never".
         """
         try:
             return _plain(await self._run(self._operands["A"], self._operands["B"], device, mode, numpy))
@@ -124,8 +124,8 @@ class Session:
         chosen = device if device != "best" else await self._best(a, b, mode, results)
         if chosen not in results:
             return {"error": lanes[chosen]["reason"], "at": "device", "lanes": list(lanes.values())}
-        self._stage("Computing the float64 reference")
-        self._reference = measure.make_reference(a, b)
+        self._stage("Computing the reference")
+        self._reference = measure.make_reference(a, b, mode)
         self._stage("Measuring errors")
         errors = {name: measure.errors_of(result, self._reference) for name, result in results.items()}
         for name, each in errors.items():
@@ -199,12 +199,12 @@ class Session:
         return to_js(matrices.to_npy(self._result))
 
     def check(self, x: Any) -> str:
-        """Draws the errors of the array x against the float64 product of A and B, as for D; returns the largest in words.
+        """Draws the errors of the array x against the reference of A · B, as for D; returns the largest in words.
 
         x has the shape of D; uint16 bits count as bfloat16 where D is bfloat16.
         """
         if self._reference is None or self._result is None:
-            raise MatrixError("Run the product first: check() compares with its float64 reference.")
+            raise MatrixError("Run the product first: check() compares with its reference.")
         values = np.asarray(x)
         if values.shape != self._result.shape:
             raise MatrixError(f"check() wants the shape of D, {self._result.shape}; this is {values.shape}.")

@@ -1,4 +1,4 @@
-"""Times one product on the GPU, on the CPU and in NumPy, and measures each result against a float64 reference.
+"""Times one product on the GPU, on the CPU and in NumPy, and measures each result against a float64 or wider reference.
 
 Host arrays in, host arrays out: GPU times include upload and read-back. Holds no page state and draws nothing.
 Knows py_gemm's public front door only.
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import py_gemm as pg
-from demo_matrices import Array, Matrix, round_to_bfloat16, widen_bfloat16
+from demo_matrices import Array, Matrix, convert, round_to_bfloat16, widen_bfloat16
 
 # One answer of a clock is trusted when it spans this much: browsers round the clock to 0.1 ms where the page is not isolated.
 SHORTEST_SAMPLE_S = 0.004
@@ -27,6 +27,8 @@ LONG_CALL_S = 8.0
 # What a reference may cost (floating-point operations): about 3 s at what Pyodide's NumPy and py_gemm's float64 kernel do.
 NUMPY_REFERENCE_FLOPS = 2e9
 FAST_REFERENCE_FLOPS = 2e10
+# NumPy's long double is computed in software here, at about 5e7 a second.
+LONG_REFERENCE_FLOPS = 1e8
 # Rows of a fast reference which NumPy computes again, as proof that is independent of py_gemm.
 PROOF_ROWS = 3
 
@@ -106,28 +108,38 @@ def estimate_numpy(a: Matrix, b: Matrix) -> float:
 
 @dataclass(frozen=True)
 class Reference:
-    """The product in float64 for some rows (evenly spaced; all where that is affordable), and how it was come by."""
+    """The product for some rows (evenly spaced; all where that is affordable), and how it was come by.
+
+    `values` are float64; long double where a result that is correctly rounded shall be told from its neighbours.
+    """
 
     rows: NDArray[np.intp]
-    values: NDArray[np.float64]
+    values: NDArray[np.floating[Any]]
     scale: float
     method: str
 
+    @property
+    def long(self) -> bool:
+        """Whether this is precise enough to say how each element should have been rounded."""
+        return self.values.dtype == np.longdouble
 
-def make_reference(a: Matrix, b: Matrix) -> Reference:
-    """The float64 product of the operands as they are, narrow types widened without loss."""
-    by_numpy = "float64" in (a.type, b.type) or flops(a, b) <= NUMPY_REFERENCE_FLOPS
-    most = NUMPY_REFERENCE_FLOPS if by_numpy else FAST_REFERENCE_FLOPS
+
+def make_reference(a: Matrix, b: Matrix, mode: str) -> Reference:
+    """The float64 product of the operands as they are, narrow types widened without loss; mode "exact": the long double one."""
+    long = mode == "exact"
+    by_numpy = long or "float64" in (a.type, b.type) or flops(a, b) <= NUMPY_REFERENCE_FLOPS
+    most = LONG_REFERENCE_FLOPS if long else NUMPY_REFERENCE_FLOPS if by_numpy else FAST_REFERENCE_FLOPS
+    wide = np.longdouble if long else np.float64
     height = a.shape[0]
     count = max(1, min(height, int(height * most / max(flops(a, b), 1.0))))
     rows = ((np.arange(count) + 0.5) * height / count).astype(np.intp)
-    left = a.numbers()[rows].astype(np.float64)
-    right = b.numbers().astype(np.float64)
+    left = a.numbers()[rows].astype(wide)
+    right = b.numbers().astype(wide)
     # Infinities among the operands make NaN in the reference as they do in the result; NumPy need not warn of it.
     with np.errstate(all="ignore"):
         if by_numpy:
             values = np.matmul(left, right)
-            method = "NumPy's float64 product"
+            method = f"NumPy's product in {np.finfo(wide).nmant + 1}-bit arithmetic" if long else "NumPy's float64 product"
         else:
             values = pg.matmul(left, right, device="cpu")
             _prove(left, right, values)
@@ -148,14 +160,35 @@ def _prove(left: Array, right: Array, values: Array) -> None:
 
 def errors_of(result: Matrix, reference: Reference) -> NDArray[np.float64]:
     """|D - reference| / max|reference| for the rows of the reference; infinite where one is finite and the other is not."""
-    values = Matrix(result.values[reference.rows], result.type).numbers().astype(np.float64)
+    values = Matrix(result.values[reference.rows], result.type).numbers().astype(reference.values.dtype)
     expected = reference.values
     with np.errstate(all="ignore"):
-        scaled = np.abs(values - expected) / (reference.scale or 1.0)
+        scaled: NDArray[np.float64] = (np.abs(values - expected) / (reference.scale or 1.0)).astype(np.float64)
     same = (values == expected) | (np.isnan(values) & np.isnan(expected))
     scaled[same] = 0.0
     scaled[~same & ~(np.isfinite(values) & np.isfinite(expected))] = np.inf
     return scaled
+
+
+def differing(result: Matrix, reference: Reference) -> int:
+    """How many elements are not the long double reference rounded once to the type of the result."""
+    got = Matrix(result.values[reference.rows], result.type).numbers()
+    with np.errstate(all="ignore"):
+        expected = _round_once(reference.values, result.type)
+    return int(np.count_nonzero((got != expected) & ~(np.isnan(got) & np.isnan(expected))))
+
+
+def _round_once(values: NDArray[np.floating[Any]], name: str) -> Array:
+    """The values rounded to nearest, as numbers of the type (float32 for bfloat16, float64 for integer types)."""
+    nearest = values.astype(np.float64)
+    if name not in ("float32", "float16", "bfloat16"):
+        return nearest
+    # Rounded to odd first, so that the narrower rounding decides alone (Boldo and Melquiond 2008).
+    bits = nearest.view(np.int64).copy()
+    inexact = np.isfinite(values) & (nearest != values)
+    bits -= inexact & (np.abs(nearest) > np.abs(values))
+    bits |= inexact
+    return convert(bits.view(np.float64), name).numbers()
 
 
 def largest(errors: NDArray[np.float64], reference: Reference) -> dict[str, object]:
@@ -205,6 +238,7 @@ def describe(errors: NDArray[np.float64], result: Matrix, reference: Reference) 
         "exact": int(np.count_nonzero(errors == 0)),
         "count": int(errors.size),
         "unfinite": int(errors.size - finite.size),
+        "differing": differing(result, reference) if reference.long else None,
         "scale": reference.scale,
         "method": reference.method,
         "rows_checked": len(reference.rows),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .gpu.gemm import Gemm
     from .gpu.int8 import Int8Gemm, Int8GemmSkinny
     from .int8 import int8_gemm, int8_gemm_async
+    from .prepacked import Prepacked, prepack, prepack_async
     from .report.info import info
     from .report.runs import RunReport, last_run
     from .report.verdict import Verdict
@@ -54,6 +55,7 @@ __all__ = [
     "GemmError",
     "Int8Gemm",
     "Int8GemmSkinny",
+    "Prepacked",
     "Requantize",
     "RunReport",
     "ShapeError",
@@ -73,6 +75,8 @@ __all__ = [
     "last_run",
     "matmul",
     "matmul_async",
+    "prepack",
+    "prepack_async",
     "request_device",
     "request_device_async",
     "tune",
@@ -92,6 +96,7 @@ _HOMES = {
     ".gpu.gemm": ("Gemm",),
     ".gpu.int8": ("Int8Gemm", "Int8GemmSkinny"),
     ".int8": ("int8_gemm", "int8_gemm_async"),
+    ".prepacked": ("Prepacked", "prepack", "prepack_async"),
     ".report.info": ("info",),
     ".report.runs": ("RunReport", "last_run"),
     ".report.verdict": ("Verdict",),

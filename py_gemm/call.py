@@ -6,7 +6,7 @@ Holds no checks of what the caller asked for and no choice of kernels; those are
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ import numpy as np
 from . import arrays
 from .arrays import Array, DeviceArray
 from .cpu.gemm import CpuCall
+from .cpu.packing import Packing
 from .cut import PanelledProduct
 from .dtypes import FLOAT32, FLOAT64, ElementType
 from .epilogue import Activation
@@ -23,6 +24,7 @@ from .gpu.operation import DeviceOperand, GemmOperation, HostOperand
 from .gpu.pacing import Paced, Progress
 from .gpu.planner import operand_bytes, result_elements
 from .gpu.variants import Shape
+from .prepacked import require_packing
 from .problem import Layout, Problem, collapse_batch
 from .report.runs import remember
 from .request import Request, require_live
@@ -93,6 +95,8 @@ class PreparedCall:
     drops_b: bool
     flops: int
     batch_invariant: bool
+    packed_a: Packing | None = None
+    packed_b: Packing | None = None
     _cpu: tuple[CpuCall, Copies] | None = None
     _gpu: dict[Any, Any] = field(default_factory=dict)
 
@@ -226,12 +230,20 @@ class PreparedCall:
         return self._cpu_call(device, problem), copies
 
     def _cpu_call(self, device: Any, problem: Problem) -> CpuCall:
+        packed = {"a": self.packed_a, "b": self.packed_b}
+        require_packing(self.operation, packed, problem.accumulator, exact=self.mode == "exact")
+        if self.packed_a is not None:
+            problem = replace(problem, a=replace(problem.a, type=self.packed_a.element))
+        if self.packed_b is not None:
+            problem = replace(problem, b=replace(problem.b, type=self.packed_b.element))
         call: CpuCall = device.gemm.prepare(
             problem,
             activation=self.activation,
             has_bias=self.has_bias,
             deterministic=self.mode == "deterministic",
             exact=self.mode == "exact",
+            packed_a=self.packed_a,
+            packed_b=self.packed_b,
         )
         return call
 
@@ -358,7 +370,7 @@ class PreparedCall:
         return GemmOperation(device, problem, self.activation, self.has_bias, self.mode, batch_invariant=self.batch_invariant)
 
     def _touches_device(self, request: Request) -> bool:
-        return self.on_device or any(isinstance(each, DeviceArray) for each in (request.c, request.out))
+        return any(isinstance(each, DeviceArray) for each in (request.a, request.b, request.c, request.out))
 
     def _passes_binding(self, device: Any, problem: Problem) -> bool:
         """Whether an operand (where it is read) or the float32 result is larger than one binding of the device."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .api import run_prepared, run_prepared_async
-from .arrays import Array, DeviceArray, as_bytes
+from .arrays import Array, as_bytes
 from .call import PreparedCall, matrix_shape
 from .cpu.gemm import CpuCall
 from .cut import PanelledProduct
@@ -25,6 +25,7 @@ from .gpu.operation import HostOperand
 from .gpu.pacing import Progress
 from .gpu.panels import Panel
 from .int8_block import Block, make_block
+from .prepacked import check_prepacked, stays_on_device
 from .prepare import check_out, remembered
 from .problem import Layout, Problem, matmul_shapes
 from .requantize import Requantize
@@ -152,6 +153,8 @@ def _block(
 def _prepare(request: Request, type_a: ElementType, type_b: ElementType, block: Block) -> PreparedInt8:
     """Every check that needs no device and no address, and the decisions that follow from shapes and types."""
     a, b, out = request.a, request.b, request.out
+    for name, operand in (("a", a), ("b", b), ("out", out)):
+        check_prepacked(_OPERATION, name, operand)
     batch, m, n, k = matmul_shapes(
         _OPERATION, matrix_shape(a.shape, left=True, transpose=False), matrix_shape(b.shape, left=False, transpose=False)
     )
@@ -163,7 +166,7 @@ def _prepare(request: Request, type_a: ElementType, type_b: ElementType, block: 
         operation=_OPERATION, m=m, n=n, k=k, batch=batch, result_shape=result_shape, type_a=type_a, type_b=type_b, type_c=None,
         result_type=block.result, result_bits=False, alpha=1.0, beta=0.0, activation=Activation.NONE, transpose_a=False,
         transpose_b=False, mode="fast", has_bias=True,
-        on_device=isinstance(a, DeviceArray) or isinstance(b, DeviceArray), drops_a=drops_a, drops_b=drops_b,
+        on_device=stays_on_device(a) or stays_on_device(b), drops_a=drops_a, drops_b=drops_b,
         flops=2 * m * n * k * prod(batch), batch_invariant=False, keep_rows=block.by_row, block_words=len(block.data) // 4,
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from .call import PreparedCall, matrix_shape
 from .dtypes import BFLOAT16, FLOAT_TYPES, ElementType, promote
 from .epilogue import Activation, require_exact_activation
 from .errors import ShapeError
+from .prepacked import check_prepacked, packing_of, stays_on_device
 from .problem import broadcast, matmul_shapes, real_number
 from .request import Request
 
@@ -64,6 +65,10 @@ def prepare(request: Request) -> PreparedCall:
     beta = (1.0 if has_c else 0.0) if request.beta is None else real_number(operation, "beta", request.beta)
     if beta != 0.0 and not has_c:
         raise ValueError(f"{operation}: beta is {beta}, but there is no c")
+    check_prepacked(operation, "a", request.a, transpose=request.transpose_a)
+    check_prepacked(operation, "b", request.b, transpose=request.transpose_b)
+    check_prepacked(operation, "c", request.c)
+    check_prepacked(operation, "out", request.out)
     type_a, bits_a = _type_of(operation, "a", request.a, request.dtype_a)
     type_b, bits_b = _type_of(operation, "b", request.b, request.dtype_b)
     type_c, _ = _type_of(operation, "c", request.c, request.dtype_c) if has_c else (None, False)
@@ -93,8 +98,8 @@ def prepare(request: Request) -> PreparedCall:
     return PreparedCall(
         operation, m, n, k, batch, result_shape, type_a, type_b, type_c, result_type, bits, alpha, beta, activation,
         bool(request.transpose_a), bool(request.transpose_b), str(request.mode), request.bias is not None,
-        isinstance(request.a, DeviceArray) or isinstance(request.b, DeviceArray), drops_a, drops_b, 2 * m * n * k * prod(batch),
-        bool(request.batch_invariant),
+        stays_on_device(request.a) or stays_on_device(request.b), drops_a, drops_b, 2 * m * n * k * prod(batch),
+        bool(request.batch_invariant), packing_of(request.a), packing_of(request.b),
     )  # fmt: skip
 
 

@@ -58,6 +58,7 @@ class Request:
             out is None or (type(out), getattr(out, "shape", None), getattr(out, "strides", None), getattr(out, "dtype", None)),
             self.alpha, self.beta, self.transpose_a, self.transpose_b, self.activation, self.dtype, self.mode,
             self.batch_invariant, self.dtype_a, self.dtype_b, self.dtype_c,
+            getattr(a, "packing", None), getattr(b, "packing", None), getattr(a, "side", None), getattr(b, "side", None),
         )  # fmt: skip
 
 

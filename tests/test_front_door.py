@@ -383,7 +383,7 @@ def test_small_products_and_what_only_the_cpu_can_do_stay_there() -> None:
     assert report.device == "cpu"
     assert report.flops == 16
     assert report.seconds is not None
-    assert report.variant.startswith("gemm_f32")
+    assert report.variant.startswith("gemv_f32")
 
 
 def test_a_software_adapter_is_not_taken_unasked() -> None:

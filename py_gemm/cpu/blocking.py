@@ -6,6 +6,8 @@
        +--kc+----------+                ms: rows whose running totals are kept while k advances (only where k > kc)
     mc | A  | totals ms x nc
 
+A row for few rows of A packs no B: its block of columns is as wide as the sums of its rows may be to stay in L1.
+
 kc alone decides the order of summation, and comes from the row (`SummationOrder`), not from here. The geometry of the caches is
 pinned, so that neither the bits nor the scratch memory depend on the machine.
 """
@@ -22,12 +24,16 @@ class Geometry:
     """Bytes that each kind of packed block may take.
 
     The defaults suit every machine with 32 KiB of L1 and 512 KiB of L2: a quarter of L2 for A, 1 MiB of L3 for B, and 4.5 MiB of
-    totals (1,024 x 1,024 float32 and a margin), which pass by once for each chain of 256 products and need no cache.
+    totals (1,024 x 1,024 float32 and a margin), which pass by once for each chain of 256 products and need no cache. Half of L1 for
+    the sums of few rows, which pass by once for each 4 or 8 steps. few_columns: columns of B read side by side, from end to end,
+    before the next ones (the fastest of 16, 32, 64, 128 and all at 1 x 4096 x 4096: their pages stay in the address cache).
     """
 
     a_bytes: int = 128 << 10
     b_bytes: int = 1 << 20
     totals_bytes: int = 9 << 19
+    row_sums_bytes: int = 16 << 10
+    few_columns: int = 32
 
 
 DEFAULT_GEOMETRY = Geometry()
@@ -56,9 +62,13 @@ EXACT_BYTES = 7744
 EXACT_ROWS, EXACT_COLUMNS, EXACT_DIGITS = 96, 128, 6
 
 
-def block(row: Row, m: int, n: int, k: int, geometry: Geometry = DEFAULT_GEOMETRY) -> Blocking:
-    """Cut a product of m x n x k (none of them zero but k) for one kernel."""
-    return _block_exact(row, m, n, k) if row.exact else _block_sums(row, m, n, k, geometry)
+def block(row: Row, m: int, n: int, k: int, geometry: Geometry = DEFAULT_GEOMETRY, *, b_by_columns: bool = False) -> Blocking:
+    """Cut a product of m x n x k (none of them zero but k) for one kernel. b_by_columns: the depth of B lies side by side."""
+    if row.exact:
+        return _block_exact(row, m, n, k)
+    if row.suits:
+        return _block_few_rows(row, m, n, k, geometry.few_columns if b_by_columns else n, geometry)
+    return _block_sums(row, m, n, k, geometry)
 
 
 def _block_exact(row: Row, m: int, n: int, k: int) -> Blocking:
@@ -76,7 +86,7 @@ def _block_exact(row: Row, m: int, n: int, k: int) -> Blocking:
 def _block_sums(row: Row, m: int, n: int, k: int, geometry: Geometry) -> Blocking:
     size = row.accumulator.size
     chain = row.order.chain_length(k)
-    depth = min(chain, k)
+    depth = -(-min(chain, k) // row.depth_multiple) + row.head_words  # words a lane
     columns = _balance(n, geometry.b_bytes // max(1, depth * size), row.columns)
     has_totals = k > chain
     kept_rows = _balance(m, geometry.totals_bytes // (columns * size), row.rows) if has_totals else _round_up(m, row.rows)
@@ -86,6 +96,17 @@ def _block_sums(row: Row, m: int, n: int, k: int, geometry: Geometry) -> Blockin
     totals = _round_up(panel_b + columns * depth * size, 64)
     end = totals + kept_rows * columns * size if has_totals else totals
     return Blocking(chain, rows, columns, kept_rows, panel_a, panel_b, totals, end)
+
+
+def _block_few_rows(row: Row, m: int, n: int, k: int, most_columns: int, geometry: Geometry) -> Blocking:
+    """Regions: a chain of A (4 rows), the sums of a chain, the totals (4 rows of a block of columns each)."""
+    size = row.accumulator.size
+    chain = row.order.chain_length(k)
+    columns = _balance(n, min(most_columns, geometry.row_sums_bytes // (min(m, row.rows) * size)), row.columns)
+    panel_a = _round_up(FIXED_BYTES, 64)
+    sums = _round_up(panel_a + row.rows * min(chain, k) * size, 64)
+    totals = sums + _round_up(row.rows * columns * size, 64)
+    return Blocking(chain, row.rows, columns, row.rows, panel_a, sums, totals, totals + row.rows * columns * size)
 
 
 def _round_up(value: int, multiple: int) -> int:

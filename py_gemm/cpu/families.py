@@ -4,8 +4,7 @@ A family says how panels are laid out and what is summed; a token says which ins
 row is `<op>_<input type>_<tile>_<token>`, and the name of the exported function of the module `gemm_<token>.wasm`.
 
 Rows that other families will add here, each with a kernel file and a test of its own (and no new `if` elsewhere):
-float16 and bfloat16 families with depth multiple 2, deep-k twins, int8 families with a dot product (`gemm_i8_6x8_dot`,
-`gemm_i8_4x8_i16`, which take the place before the widening one), complex ones. Until then float16 and bfloat16 are widened in
+float16 and bfloat16 families with depth multiple 2, deep-k twins, complex ones. Until then float16 and bfloat16 are widened in
 packing and run on the float32 family.
 """
 
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 
 from ..dtypes import FLOAT32, FLOAT64, INT32, ElementType
 from ..errors import UnsupportedError
+from .packing import Packing
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,12 @@ class EngineTraits:
 
     host: "browser" (V8, SpiderMonkey, JavaScriptCore: wide register allocators) or "wasmtime" (Cranelift).
     relaxed_simd: whether the engine accepts a module with relaxed SIMD, found out by validating one, never by a name.
+    dot: the token whose int8 dot product is exact here (probe.py finds out), None where none is, or where nobody has looked yet.
     """
 
     host: str
     relaxed_simd: bool
+    dot: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,37 @@ class Condition:
 
 
 RELAXED_SIMD = Condition("relaxed_simd", lambda traits: traits.relaxed_simd, "relaxed SIMD")
+EXACT_DOT = Condition("exact_dot", lambda traits: traits.dot == "dot", "an exact dot product of signed and unsigned bytes")
+EXACT_SDOT = Condition("exact_sdot", lambda traits: traits.dot == "sdot", "an exact dot product of signed bytes")
 BROWSER_HOST = Condition("browser_host", lambda traits: traits.host == "browser", "a browser's compiler")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the choice needs to know of a product, as its plan has it: m x k times k x n.
+
+    b_has_unit_stride: neighbours in a row or in a column of B lie side by side in memory.
+    """
+
+    m: int
+    n: int
+    k: int
+    b_has_unit_stride: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A named condition on the product."""
+
+    name: str
+    holds: Callable[[Work], bool]
+
+
+# Packing B pays when it is read again for enough rows. Measured in V8 only, at 1 to 8 rows, 1024 x 1024 and
+# 4096 x 4096, both layouts of B: reading it in place wins to the end of the kernel's own width.
+FEW_ROWS_LIMIT = 4
+FEW_ROWS = Fit("few_rows", lambda work: work.m <= FEW_ROWS_LIMIT)
+UNIT_STRIDE = Fit("b_has_unit_stride", lambda work: work.b_has_unit_stride)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +82,8 @@ class SummationOrder:
     The k steps are cut into chains of `chain_length(k)`. Each chain is summed from +0.0 in increasing k, one multiply-add for
     each product; the sums of the chains are then added to the running total in increasing k (the first one is the total).
     fused: False: product rounded, then sum rounded. None: fused where the host has such an instruction, else as False.
-    Nothing else of the shape, neither m nor n nor the batch, has any influence.
+    Nothing else has any influence: neither m nor n nor the batch, nor which of the rows of one token and accumulator runs. So a
+    vector's product has the bits that it has as one row of a matrix.
     """
 
     longest_chain: int
@@ -64,7 +97,9 @@ class SummationOrder:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kernel. `requires`: without them it cannot run. `prefers`: without them a later row is the better choice.
+    """One kernel. `requires`: without them it cannot run. `prefers`, `suits`: where one does not hold, a later row is the better
+    choice, for the engine or for the product; forced by name, the row runs all the same. depth_multiple: steps of depth that one
+    instruction takes; they share one word of the accumulator's size in a panel. head_words: words a lane before them.
 
     exact: the result is the exact value, rounded once; `order` then only says how long a chain of digit products may be.
     Exact kernels of a token are a module of their own.
@@ -78,6 +113,9 @@ class Row:
     order: SummationOrder
     requires: tuple[Condition, ...] = ()
     prefers: tuple[Condition, ...] = ()
+    suits: tuple[Fit, ...] = ()
+    depth_multiple: int = 1
+    head_words: int = 0
     exact: bool = False
 
     @property
@@ -98,17 +136,28 @@ class Row:
 # 128, 192, 256, 384 and 512 at 1024 cubed (AMD Zen 5, V8 14.6).
 _RELAXED = SummationOrder(longest_chain=256, fused=None)
 _PLAIN = SummationOrder(longest_chain=256, fused=False)
+_PAIRS = SummationOrder(longest_chain=512, fused=False)
+_QUADS = SummationOrder(longest_chain=1024, fused=False)
 
 # The tiles: 12 sums + 2 of B + 1 of A fill the 15 vector registers a browser's compiler leaves on x86-64 (6 x 8); Cranelift
 # spills them and is at its best with 8 sums (4 x 8), and so is every compiler where product and sum are two instructions.
+# gemv: B is read in place, for few rows of A (kernels/rows.h).
+_VECTORS = (FEW_ROWS, UNIT_STRIDE)
 ROWS: tuple[Row, ...] = (
+    Row("gemv_f32", "relaxed", 4, 8, FLOAT32, _RELAXED, (RELAXED_SIMD,), suits=_VECTORS),
     Row("gemm_f32", "relaxed", 6, 8, FLOAT32, _RELAXED, (RELAXED_SIMD,), (BROWSER_HOST,)),
     Row("gemm_f32", "relaxed", 4, 8, FLOAT32, _RELAXED, (RELAXED_SIMD,)),
+    Row("gemv_f32", "simd128", 4, 8, FLOAT32, _PLAIN, suits=_VECTORS),
     Row("gemm_f32", "simd128", 4, 8, FLOAT32, _PLAIN),
+    Row("gemv_f64", "relaxed", 4, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,), suits=_VECTORS),
     Row("gemm_f64", "relaxed", 6, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,), (BROWSER_HOST,)),
     Row("gemm_f64", "relaxed", 4, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,)),
+    Row("gemv_f64", "simd128", 4, 4, FLOAT64, _PLAIN, suits=_VECTORS),
     Row("gemm_f64", "simd128", 4, 4, FLOAT64, _PLAIN),
-    # Sums of integers wrap and have no order; `order` only says how far the driver walks at a time.
+    # Sums of integers wrap and have no order; `order` only says how far the driver walks at a time (the same bytes for all).
+    Row("gemm_i8", "dot", 6, 8, INT32, _QUADS, (RELAXED_SIMD, EXACT_DOT), (BROWSER_HOST,), depth_multiple=4, head_words=2),
+    Row("gemm_i8", "sdot", 6, 8, INT32, _QUADS, (RELAXED_SIMD, EXACT_SDOT), (BROWSER_HOST,), depth_multiple=4, head_words=2),
+    Row("gemm_i8", "i16", 4, 8, INT32, _PAIRS, depth_multiple=2),
     Row("gemm_i8", "simd128", 4, 8, INT32, _PLAIN),
 )
 
@@ -129,6 +178,9 @@ ALL_ROWS: tuple[Row, ...] = (*ROWS, *EXACT_ROWS, LIMBS_ROW)
 
 MODULES: tuple[str, ...] = tuple(dict.fromkeys(row.module for row in ALL_ROWS))
 
+# The tokens of which an engine has at most one.
+DOT_TOKENS: tuple[str, ...] = ("dot", "sdot")
+
 
 def module_asset(module: str) -> str:
     """The name of the asset that holds a module: the kernels of a token, or its exact ones."""
@@ -137,6 +189,10 @@ def module_asset(module: str) -> str:
 
 # The token whose sums are the same on every machine.
 DETERMINISTIC_TOKEN = "simd128"
+
+
+# What a choice is made for where no product is at hand.
+LARGE_WORK = Work(1 << 10, 1 << 10, 1 << 10, True)
 
 
 def check_names(family: str | None, token: str | None) -> None:
@@ -154,15 +210,18 @@ def check_names(family: str | None, token: str | None) -> None:
 def choose_family(
     accumulator: ElementType,
     traits: EngineTraits,
+    work: Work = LARGE_WORK,
     *,
     family: str | None = None,
     token: str | None = None,
     deterministic: bool = False,
+    packed: tuple[Packing, ...] = (),
     table: tuple[Row, ...] = ROWS,
 ) -> Row:
-    """The first row of `table` that sums in `accumulator`, can run on the engine and is preferred there.
+    """The first row of `table` that sums in `accumulator`, can run on the engine, is preferred there and suits the product.
 
     family, token: force names (see `check_names`); what is forced and cannot run is an UnsupportedError, never a fallback.
+    packed: what is prepacked already; a row that cannot read it is out of the question, and where none is left, UnsupportedError.
     deterministic: only rows whose bits are the same on every machine; forcing another token with it is an UnsupportedError.
     """
     check_names(family, token)
@@ -175,12 +234,20 @@ def choose_family(
     fitting = [row for row in named if row.accumulator is accumulator]
     if not fitting:
         raise UnsupportedError(f"{_list(named)} cannot be used: the product sums in {accumulator.name}")
+    for packing in packed:
+        served = [row for row in fitting if packing.serves(row)]
+        if not served:
+            raise UnsupportedError(
+                f"{packing.side} is prepacked for {packing}, which {_list(fitting)} cannot read; pack it again for this product"
+            )
+        fitting = served
     runnable = [row for row in fitting if all(condition.holds(traits) for condition in row.requires)]
     if not runnable:
         lacking = dict.fromkeys(condition.text for row in fitting for condition in row.requires if not condition.holds(traits))
         raise UnsupportedError(f"{_list(fitting)} cannot run: this engine ({traits.host}) lacks {' and '.join(lacking)}")
-    preferred = [row for row in runnable if all(condition.holds(traits) for condition in row.prefers)]
-    return (preferred or runnable)[0]
+    suited = [row for row in runnable if all(fit.holds(work) for fit in row.suits)] or runnable
+    preferred = [row for row in suited if all(condition.holds(traits) for condition in row.prefers)]
+    return (preferred or suited)[0]
 
 
 def require_available(traits: EngineTraits, family: str | None, token: str | None) -> None:
@@ -199,6 +266,11 @@ def require_available(traits: EngineTraits, family: str | None, token: str | Non
     if not errors:
         choose_family(FLOAT32, traits, family=family, token=token)
     raise errors[0]
+
+
+def names_row(row: Row, family: str | None, token: str | None) -> bool:
+    """Whether forced names, at least one of them given, leave `row` in question."""
+    return (family, token) != (None, None) and family in (None, *_names(row)) and token in (None, row.token)
 
 
 def _names(row: Row) -> tuple[str, str, str]:

@@ -6,20 +6,22 @@ Runs on one thread. Copies nothing in the browser; outside it the engine copies 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
 from ..configuration import knob
-from ..dtypes import FLOAT32, FLOAT64, INT32
+from ..dtypes import FLOAT32, FLOAT64, INT32, ElementType
 from ..epilogue import Activation, require_exact_activation
 from ..errors import AliasError, ShapeError, UnsupportedError
 from ..problem import Layout, Problem, require_apart, require_in_buffer
 from .blocking import block
 from .engines import Bound, Engine, default_engine
 from .engines.host_memory import PinnedBuffer
-from .families import EXACT_ROWS, ROWS, EngineTraits, SummationOrder, check_names, choose_family, require_available
-from .plan import make_plan
+from .families import EXACT_ROWS, ROWS, EngineTraits, SummationOrder, check_names, choose_family, names_row, require_available
+from .packing import Packing
+from .plan import make_packing_plan, make_plan
+from .probe import exact_dot
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ class CpuGemm:
         check_names(family, token)
         self._family, self._token = family, token
         self.engine: Engine = engine or default_engine()
-        require_available(self.engine.traits, family, token)
+        names_integers = any(row.accumulator is INT32 and names_row(row, family, token) for row in ROWS)
+        require_available(self._integer_traits() if names_integers else self.engine.traits, family, token)
 
     @property
     def zero_copy(self) -> bool:
@@ -106,32 +109,56 @@ class CpuGemm:
         has_bias: bool = False,
         deterministic: bool = False,
         exact: bool = False,
+        packed_a: Packing | None = None,
+        packed_b: Packing | None = None,
     ) -> CpuCall:
         """Decide everything about a product. Offsets of the layouts play no part; the addresses of the call include them.
 
         deterministic: the kernel whose sums are the same on every machine. exact: the exact value of the expression (relu applied
         to it), rounded once; a gelu is an UnsupportedError, for its value can be given correctly rounded by no known bound.
+        packed_a, packed_b: how an operand was packed by `prepare_packing`; its layout then has the batch strides of the packed
+        operands.
         ShapeError for sizes or strides that 32-bit addresses cannot express, AliasError for a D that names an element twice,
-        UnsupportedError for a forced row that cannot run.
+        UnsupportedError for a forced row that cannot run, or for what is packed and cannot be read (exact kernels read no panels).
         """
         _check_sizes(problem)
         require_apart("CpuGemm", problem)
         if exact:
             require_exact_activation("CpuGemm", activation)
-        row = choose_family(
-            FLOAT64 if exact else problem.accumulator,
-            self.engine.traits,
-            family=self._family,
-            token=self._token_in_force(),
-            deterministic=deterministic,
-            table=EXACT_ROWS if exact else ROWS,
-        )
-        order = None if exact else row.order
+        accumulator = FLOAT64 if exact else problem.accumulator
+        choice: dict[str, Any] = {
+            "family": self._family,
+            "token": self._token_in_force(),
+            "deterministic": deterministic,
+            "packed": tuple(each for each in (packed_a, packed_b) if each is not None),
+            "table": EXACT_ROWS if exact else ROWS,
+        }
         if problem.is_empty:
-            return CpuCall(row.name, order, None, False)
-        plan = make_plan(problem, activation, has_bias)
+            row = choose_family(accumulator, self.engine.traits, **choice)
+            return CpuCall(row.name, None if exact else row.order, None, False)
+        plan = make_plan(problem, activation, has_bias, packed_a=packed_a, packed_b=packed_b)
+        row = choose_family(accumulator, self.engine.traits, plan.work, **choice)
+        blocking = block(row, plan.m, plan.n, plan.k, b_by_columns=plan.b.column != plan.b.type.size)
+        bound = self.engine.bind(row, plan, blocking)
+        return CpuCall(row.name, None if exact else row.order, bound, plan.swapped)
+
+    def packing(self, side: str, accumulator: ElementType) -> Packing:
+        """How an operand of that side ("a" or "b") is packed for large products that sum in `accumulator`."""
+        row = choose_family(accumulator, self.engine.traits, family=self._family, token=self._token_in_force())
+        if row.suits:
+            raise UnsupportedError(f"{row.name} is forced, whose kernel reads operands where they lie")
+        return Packing.of(side, row)
+
+    def prepare_packing(self, packing: Packing, layout: Layout, lanes: int, k: int, batch: tuple[int, ...]) -> CpuCall:
+        """Decide everything about packing a batch of operands, none of them empty: A of lanes x k, or B of k x lanes.
+
+        The call takes the operand's address as `a` or as `b`, whichever it is, and writes padded(lanes) * k elements of
+        `packing.element` for each of the batch to `d`, dense.
+        """
+        row = next(row for row in ROWS if packing.serves(row) and all(each.holds(self.engine.traits) for each in row.requires))
+        plan = make_packing_plan(packing, layout, lanes, k, batch)
         bound = self.engine.bind(row, plan, block(row, plan.m, plan.n, plan.k))
-        return CpuCall(row.name, order, bound, plan.swapped)
+        return CpuCall(row.name, row.order, bound, False)
 
     def prepare_int8(self, problem: Problem, *, block_words: int, keep_rows: bool) -> CpuCall:
         """Decide everything about an integer product: int8 and uint8 operands, a D of int32, int8 or uint8, no C.
@@ -141,7 +168,7 @@ class CpuGemm:
         """
         _check_sizes(problem)
         require_apart("CpuGemm", problem)
-        row = choose_family(INT32, self.engine.traits, family=self._family, token=self._token_in_force())
+        row = choose_family(INT32, self._integer_traits(), family=self._family, token=self._token_in_force())
         if problem.is_empty:
             return CpuCall(row.name, row.order, None, False)
         plan = make_plan(problem, block_words=block_words, keep_rows=keep_rows)
@@ -178,6 +205,10 @@ class CpuGemm:
                 if not same and place.may_share(place_d):
                     raise AliasError(f"CpuGemm: d shares memory with {name}")
             call(addresses["a"], addresses["b"], addresses["c"], addresses["d"], addresses["bias"])
+
+    def _integer_traits(self) -> EngineTraits:
+        """The engine's traits with its int8 dot product, which is looked for when the first integer product asks."""
+        return replace(self.engine.traits, dot=exact_dot(self.engine))
 
     def _token_in_force(self) -> str | None:
         if self._token is not None:

@@ -10,17 +10,19 @@ from py_gemm.cpu.blocking import DEFAULT_GEOMETRY, FIXED_BYTES, Geometry, block
 from py_gemm.cpu.families import ROWS
 from tests.cpu.support import row_named
 
+TILED = [row for row in ROWS if not row.suits]
+FEW_ROWS = [row for row in ROWS if row.suits]
 SIZES = st.integers(1, 5000)
 GEOMETRIES = st.builds(Geometry, st.integers(1, 1 << 18), st.integers(1, 1 << 21), st.integers(1, 1 << 23))
 
 
-@given(st.sampled_from(ROWS), SIZES, SIZES, st.integers(0, 5000), GEOMETRIES)
+@given(st.sampled_from(TILED), SIZES, SIZES, st.integers(0, 5000), GEOMETRIES)
 def test_blocks_are_whole_tiles_and_regions_lie_apart(row: object, m: int, n: int, k: int, geometry: Geometry) -> None:
     assert row in ROWS
     chosen = next(each for each in ROWS if each is row)
     size = chosen.accumulator.size
     cut = block(chosen, m, n, k, geometry)
-    depth = min(cut.chain, k)
+    depth = -(-min(cut.chain, k) // chosen.depth_multiple) + chosen.head_words  # words a lane
     assert cut.block_rows % chosen.rows == cut.block_columns % chosen.columns == cut.total_rows % chosen.rows == 0
     assert 0 < cut.block_rows <= cut.total_rows
     assert cut.block_rows * depth * size <= max(geometry.a_bytes, chosen.rows * depth * size)
@@ -32,6 +34,20 @@ def test_blocks_are_whole_tiles_and_regions_lie_apart(row: object, m: int, n: in
         assert cut.scratch_bytes >= cut.totals + cut.total_rows * cut.block_columns * size
     else:
         assert cut.total_rows >= m, "one chain needs no totals, so all rows go in one sweep"
+    assert cut.panel_a % 64 == cut.panel_b % 64 == cut.totals % 64 == 0
+
+
+@given(st.sampled_from(FEW_ROWS), SIZES, SIZES, st.integers(0, 5000), st.booleans())
+def test_regions_of_few_rows_hold_what_the_kernel_puts_there(row: object, m: int, n: int, k: int, b_by_columns: bool) -> None:
+    chosen = next(each for each in ROWS if each is row)
+    size = chosen.accumulator.size
+    cut = block(chosen, m, n, k, b_by_columns=b_by_columns)
+    sums = chosen.rows * cut.block_columns * size
+    assert cut.block_columns % chosen.columns == 0
+    assert cut.panel_a >= FIXED_BYTES
+    assert cut.panel_b >= cut.panel_a + chosen.rows * min(cut.chain, k) * size
+    assert cut.totals >= cut.panel_b + sums
+    assert cut.scratch_bytes >= cut.totals + sums
     assert cut.panel_a % 64 == cut.panel_b % 64 == cut.totals % 64 == 0
 
 

@@ -261,3 +261,16 @@ def test_blocks_fit_the_kernel(size: int) -> None:
         assert cut.block_columns % row.columns == 0
         assert cut.panel_a >= blocking.EXACT_BYTES
         assert cut.chain <= 256
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shape", [(1, 9), (9, 1), (40, 3), (3, 40), (101, 2), (17, 130)])
+def test_every_element_gets_the_bias_of_its_column(name: str, shape: tuple[int, int]) -> None:
+    """Also where the operands change places, for few columns or a result stored by columns."""
+    (m, n), k = shape, 7
+    source = np.random.default_rng(36)
+    a, b = source.standard_normal((m, k)), source.standard_normal((k, n))
+    bias = source.standard_normal(n).astype(np.float32)
+    expected = expression(a, b, np.broadcast_to(wide(bias), (m, n)), None, 1.0, 1.0, False, "float64")
+    for d in (np.zeros((m, n)), np.zeros((n, m)).T):
+        assert np.array_equal(exactly(gemm_of(name), a, b, d, bias=bias), expected)

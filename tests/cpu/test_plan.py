@@ -39,15 +39,15 @@ def test_batch_dimensions_merge() -> None:
 
 
 def test_a_batch_that_shares_b_becomes_rows() -> None:
-    problem = dense(3, 4, 5, (2, 6))
-    shared = Problem(3, 4, 5, problem.a, Layout(FLOAT32, 4, 1, (0, 0)), problem.d, batch=(2, 6))
+    problem = dense(3, 7, 5, (2, 6))
+    shared = Problem(3, 7, 5, problem.a, Layout(FLOAT32, 7, 1, (0, 0)), problem.d, batch=(2, 6))
     plan = make_plan(shared)
     assert (plan.m, plan.batch) == (36, ())
 
 
 def test_vectors_that_share_b_become_rows_whatever_their_strides() -> None:
     problem = Problem(
-        1, 4, 5, Layout(FLOAT32, 77, 1, (9,)), Layout(FLOAT32, 4, 1, (0,)), Layout(FLOAT32, 55, 1, (13,)), batch=(7,)
+        1, 8, 5, Layout(FLOAT32, 77, 1, (9,)), Layout(FLOAT32, 8, 1, (0,)), Layout(FLOAT32, 55, 1, (13,)), batch=(7,)
     )  # fmt: skip
     plan = make_plan(problem)
     assert (plan.m, plan.a.row, plan.d.row, plan.batch) == (7, 36, 52, ())
@@ -68,7 +68,25 @@ def test_a_result_stored_by_columns_swaps_the_operands() -> None:
     assert (plan.m, plan.n) == (4, 3)
     assert plan.a.type is FLOAT16
     assert (plan.a.row, plan.a.column, plan.d.row, plan.d.column) == (2, 8, 12, 4)
-    assert not make_plan(problem, has_bias=True).swapped, "a bias belongs to columns"
+    with_bias = make_plan(problem, has_bias=True)
+    assert (with_bias.swapped, with_bias.bias_row, with_bias.bias_column) == (True, 4, 0), "the bias goes with its columns"
+
+
+def test_few_columns_become_few_rows() -> None:
+    for n, swapped in ((1, True), (4, True), (5, False)):
+        plan = make_plan(dense(9, n, 6))
+        assert (plan.m, plan.n, plan.swapped) == ((n, 9, True) if swapped else (9, n, False))
+    assert not make_plan(dense(3, 2, 6)).swapped, "few rows already"
+    with_bias = make_plan(dense(9, 2, 6), has_bias=True)
+    assert (with_bias.bias_row, with_bias.bias_column) == (4, 0)
+
+
+def test_products_with_a_bias_of_rows_stay_products() -> None:
+    """D by columns and a shared A: the rows of the swapped product are the columns that the bias belongs to."""
+    problem = Problem(6, 5, 7, Layout(FLOAT32, 7, 1, (0,)), Layout(FLOAT32, 1, 7, (35,)), Layout(FLOAT32, 1, 6, (30,)), batch=(2,))
+    assert (make_plan(problem).m, make_plan(problem).batch) == (10, ())
+    plan = make_plan(problem, has_bias=True)
+    assert (plan.swapped, plan.m, plan.batch, plan.bias_row) == (True, 5, (2,), 4)
 
 
 def test_no_product_reads_no_operands_and_beta_zero_no_c() -> None:
@@ -88,7 +106,7 @@ def test_argument_block_agrees_with_the_header() -> None:
     assert np.frombuffer(packed, "<f8", 1, int(at_alpha))[0] == 2.5
     assert argument_bytes(plan) == len(packed) == int(at_batch)
     words = np.frombuffer(packed, "<u4")
-    assert list(words[ADDRESSES.size // 4 :][:4]) == [1, 3, 4, 5]
+    assert list(words[ADDRESSES.size // 4 :][:4]) == [3, 3, 4, 5]
     assert words[20 + 3] == 2**32 - 8, "strides are bytes modulo 2^32"
     assert f"SCRATCH_FIXED = {FIXED_BYTES}" in header
 

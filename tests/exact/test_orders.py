@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from py_gemm.cpu.families import ROWS
+from py_gemm.dtypes import INT32
 from py_gemm.errors import ShapeError
 from py_gemm.exact.fused import multiply_add
 from py_gemm.exact.orders import Blocked, Chain, Lanes, Order, Pairs, Slices, Split, replay, stated
@@ -182,6 +183,8 @@ def test_rows_state_their_orders() -> None:
             assert gpu_row.order is not None
             assert stated(gpu_row.order, 1000) == Blocked(64, 1, 1)
     for row in ROWS:
+        if row.accumulator is INT32:  # sums of integers wrap and have no order
+            continue
         assert stated(row.order, 257) == Slices(132)
         assert stated(row.order, 100) == Slices(100)
 

@@ -104,11 +104,11 @@ class _CopyingCall:
 
     def __init__(self, engine: CopyingEngine, row: Row, plan: Plan, blocking: Blocking) -> None:
         self._engine, self._row = engine, row
-        a = _transfer(plan, plan.a, (plan.m, plan.k), True) if plan.k else None
-        b = _transfer(plan, plan.b, (plan.k, plan.n), True) if plan.k else None
+        a = _transfer(plan, plan.a, plan.shape_a, True) if plan.k and not (plan.packs and plan.packs.side == "b") else None
+        b = _transfer(plan, plan.b, plan.shape_b, True) if plan.k and not (plan.packs and plan.packs.side == "a") else None
         c = _transfer(plan, plan.c, (plan.m, plan.n), True) if plan.c else None
-        bias = plan_transfer(BIAS_TYPE.size, (plan.bias_words,), (BIAS_TYPE.size,), may_copy_gaps=True) if plan.has_bias else None
-        d = _transfer(plan, plan.d, (plan.m, plan.n), False)
+        bias = plan_transfer(BIAS_TYPE.size, *plan.bias_places, may_copy_gaps=True) if plan.has_bias else None
+        d = _transfer(plan, plan.d, plan.shape_d, False)
         inside = replace(
             plan,
             a=_inside(plan.a, a), b=_inside(plan.b, b), c=_inside(plan.c, c) if plan.c else None, d=_inside(plan.d, d),

@@ -18,7 +18,10 @@ enum { FLOAT32 = 0, FLOAT16 = 1, BFLOAT16 = 2, FLOAT64 = 3, INT8 = 4, UINT8 = 5,
 // py_gemm/epilogue.py: Activation
 enum { NONE = 0, RELU = 1, GELU_ERF = 2, GELU_TANH = 3 };
 
-enum { ARGUMENTS_VERSION = 1 };
+// ../arguments.py
+enum { A_IS_PANELS = 1, B_IS_PANELS = 2, D_IS_PANELS_OF_A = 4, D_IS_PANELS_OF_B = 8 };
+
+enum { ARGUMENTS_VERSION = 3 };
 enum { STATUS_DONE = 0, STATUS_OTHER_VERSION = 1 };
 
 typedef struct {
@@ -34,6 +37,8 @@ typedef struct {
   uint32_t activation, reads_c, has_bias;
   double alpha, beta;
   uint32_t row_a, depth_a, depth_b, column_b, row_c, column_c, row_d, column_d;
+  uint32_t bias_row, bias_column;    // bytes; one of them is zero
+  uint32_t packing;                  // which operands are panels already, or become panels in D (driver.h)
   uint32_t chain;                    // products summed one after another from zero (blocking.py: kc)
   uint32_t block_rows;               // rows of A packed at a time (mc)
   uint32_t block_columns;            // columns of B packed at a time (nc)
@@ -49,6 +54,6 @@ enum { SCRATCH_ZEROS = 0, SCRATCH_TILE = 192, SCRATCH_BIAS = 384, SCRATCH_BIAS_I
 
 _Static_assert(sizeof(Dimension) == 24, "Dimension is 6 words");
 _Static_assert(__builtin_offsetof(Arguments, alpha) == 64, "alpha is aligned");
-_Static_assert(__builtin_offsetof(Arguments, batch) == 144, "the batch follows 144 bytes");
+_Static_assert(__builtin_offsetof(Arguments, batch) == 156, "the batch follows 156 bytes");
 
 #endif

@@ -18,12 +18,22 @@ from .wasm_module import FUNCTION, GLOBAL, MEMORY, read_module
 
 HERE = Path(__file__).parent
 ZIGLANG_VERSION = "0.17.1"
-_PRODUCTS, _EXACT = ("gemm_f32.c", "gemm_f64.c"), ("gemm_exact.c",)
-# The integer family has one row, of the token that runs everywhere.
-SOURCES = {"relaxed": _PRODUCTS, "simd128": (*_PRODUCTS, "gemm_i8.c"), "exact_relaxed": _EXACT, "exact_simd128": _EXACT}
+_EXACT = ("gemm_exact.c",)
+SOURCES: dict[str, tuple[str, ...]] = {
+    "relaxed": ("gemm_f32.c", "gemm_f64.c"),
+    "simd128": ("gemm_f32.c", "gemm_f64.c", "gemm_i8.c"),
+    "dot": ("gemm_i8_dot.c",),
+    "sdot": ("gemm_i8_sdot.c",),
+    "i16": ("gemm_i8_i16.c",),
+    "exact_relaxed": _EXACT,
+    "exact_simd128": _EXACT,
+}
 _PLAIN = "generic+simd128+bulk_memory"
 _RELAXED = f"{_PLAIN}+relaxed_simd"
-FEATURES = {"relaxed": _RELAXED, "simd128": _PLAIN, "exact_relaxed": _RELAXED, "exact_simd128": _PLAIN}
+FEATURES = {
+    "relaxed": _RELAXED, "simd128": _PLAIN, "dot": _RELAXED, "sdot": _RELAXED, "i16": _PLAIN,
+    "exact_relaxed": _RELAXED, "exact_simd128": _PLAIN,
+}  # fmt: skip
 
 # Loop strength reduction hides that offsets do not wrap, which costs an addition for each load of the inner loop; the scheduler
 # would hoist all splats of A and spill. Without both the inner loop is what one would write by hand (1.3 to 1.6 times as fast).

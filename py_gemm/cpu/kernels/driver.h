@@ -4,8 +4,8 @@
 //   for each product of the batch
 //     for each block of nc columns, for each block of ms rows        their running totals stay in the scratch memory
 //       for each chain of kc steps of depth                          in increasing k
-//         pack kc x nc of B
-//         for each block of mc rows: pack mc x kc of A, then for each tile: the sums of this chain, from zero;
+//         pack kc x nc of B, unless it is packed already
+//         for each block of mc rows: pack mc x kc of A, unless it is packed already, then for each tile: the sums of this chain, from zero;
 //           the first chain's sums become the totals, later ones are added to them; the last goes on to finish_tile
 //
 // The order in which an element's products are added depends on k alone, never on m, n or the batch.
@@ -13,6 +13,17 @@
 // A family that works on packed panels (PACKED_A, PACKED_B), or whose finish depends on the place of a tile (FINISH_TILE), defines
 // these three; the others leave them out.
 
+// Families whose micro-kernels take several steps of depth at once define PANEL_BYTES, STEPS_OF(depth) (how many the micro-kernel
+// counts), and, where their panels have heads, HEAD_BYTES and BEGIN_TILE, which says what a tile starts from.
+
+#ifndef PANEL_BYTES
+#define PANEL_BYTES(depth, width) ((depth) * (width) * REAL_BYTES)
+#define STEPS_OF(depth) (depth)
+#endif
+#ifndef BEGIN_TILE
+#define HEAD_BYTES(width) 0
+#define BEGIN_TILE(...)
+#endif
 #ifndef FINISH_TILE
 #define PACKED_A(arguments, scratch, row, rows, depth)
 #define PACKED_B(arguments, scratch, column, columns, depth)
@@ -25,6 +36,9 @@ typedef void Packer(uint32_t type, address source, uint32_t lane_stride, uint32_
 
 INLINE uint32_t smaller(uint32_t left, uint32_t right) { return left < right ? left : right; }
 
+// `lanes` and those that fill the last tile.
+INLINE uint32_t tiled(uint32_t lanes, const uint32_t of_tile) { return (lanes + of_tile - 1) / of_tile * of_tile; }
+
 // into = totals + tile; `into` may be either of them.
 INLINE void add_tile(const uint32_t bytes, address totals, address tile, address into) {
   for (uint32_t offset = 0; offset < bytes; offset += 16) {
@@ -36,59 +50,88 @@ typedef struct {
   address a, b, c, d;
 } Operands;
 
+// One product of the batch.
+typedef void Product(const Arguments *arguments, Operands operands, address scratch);
+
 INLINE void multiply_block(const uint32_t rows_of_tile, const uint32_t columns_of_tile, MicroKernel *micro_kernel,
-                           const Arguments *arguments, Operands operands, address scratch, uint32_t row_base, uint32_t rows,
-                           uint32_t column_base, uint32_t columns, address totals, uint32_t depth, uint32_t first_chain,
-                           uint32_t last_chain) {
+                           const Arguments *arguments, Operands operands, address scratch, address panels_a, address panel_b,
+                           uint32_t row_base, uint32_t rows, uint32_t column_base, uint32_t columns, address totals,
+                           uint32_t depth, uint32_t first_chain, uint32_t last_chain) {
   const uint32_t tile_bytes = rows_of_tile * columns_of_tile * REAL_BYTES;
-  const address zeros = scratch + SCRATCH_ZEROS, tile = scratch + SCRATCH_TILE;
-  address panel_b = scratch + arguments->panel_b;
+  const address start = scratch + SCRATCH_ZEROS, tile = scratch + SCRATCH_TILE;
   for (uint32_t column = 0; column < columns; column += columns_of_tile) {
-    address panel_a = scratch + arguments->panel_a;
+    address panel_a = panels_a;
     const uint32_t wide = smaller(columns - column, columns_of_tile);
-    if (last_chain && arguments->has_bias) load_bias(arguments, scratch, column_base + column, wide);
+    address bias = arguments->bias + row_base * arguments->bias_row + (column_base + column) * arguments->bias_column;
+    if (last_chain && arguments->has_bias) load_bias(arguments, scratch, column_base + column, bias, wide);
     for (uint32_t row = 0; row < rows; row += rows_of_tile) {
-      if (first_chain && last_chain) {
-        micro_kernel(depth, panel_a, panel_b, zeros, tile);
-      } else if (first_chain) {
-        micro_kernel(depth, panel_a, panel_b, zeros, totals);
-      } else {
-        micro_kernel(depth, panel_a, panel_b, zeros, tile);
-        add_tile(tile_bytes, totals, tile, last_chain ? tile : totals);
-      }
+      BEGIN_TILE(rows_of_tile, arguments, panel_a, panel_b, depth, start);
+      const address into = first_chain && !last_chain ? totals : tile;
+      micro_kernel(STEPS_OF(depth), panel_a + HEAD_BYTES(rows_of_tile), panel_b + HEAD_BYTES(columns_of_tile), start, into);
+      if (!first_chain) add_tile(tile_bytes, totals, tile, last_chain ? tile : totals);
       if (last_chain) {
         const uint32_t i = row_base + row, j = column_base + column;
         FINISH_TILE(i, j, columns_of_tile, arguments, scratch, operands.c + i * arguments->row_c + j * arguments->column_c,
-                    operands.d + i * arguments->row_d + j * arguments->column_d, smaller(rows - row, rows_of_tile), wide, 1);
+                    operands.d + i * arguments->row_d + j * arguments->column_d, bias, smaller(rows - row, rows_of_tile), wide, 1);
+        bias += rows_of_tile * arguments->bias_row;
       }
-      panel_a += depth * rows_of_tile * REAL_BYTES;
+      panel_a += PANEL_BYTES(depth, rows_of_tile);
       totals += tile_bytes;
     }
-    panel_b += depth * columns_of_tile * REAL_BYTES;
+    panel_b += PANEL_BYTES(depth, columns_of_tile);
+  }
+}
+
+// Prepacking: the panels of a whole operand become D, each chain after the one before it.
+INLINE void pack_whole(const uint32_t rows_of_tile, const uint32_t columns_of_tile, Packer *pack_a, Packer *pack_b,
+                       const Arguments *arguments, Operands operands) {
+  for (uint32_t step = 0; step < arguments->k; step += arguments->chain) {
+    const uint32_t depth = smaller(arguments->k - step, arguments->chain);
+    if (arguments->packing & D_IS_PANELS_OF_A) {
+      pack_a(arguments->type_a, operands.a + step * arguments->depth_a, arguments->row_a, arguments->depth_a, arguments->m, depth,
+             operands.d + step * tiled(arguments->m, rows_of_tile) * REAL_BYTES);
+    } else {
+      pack_b(arguments->type_b, operands.b + step * arguments->depth_b, arguments->column_b, arguments->depth_b, arguments->n, depth,
+             operands.d + step * tiled(arguments->n, columns_of_tile) * REAL_BYTES);
+    }
   }
 }
 
 INLINE void multiply(const uint32_t rows_of_tile, const uint32_t columns_of_tile, MicroKernel *micro_kernel, Packer *pack_a,
                      Packer *pack_b, const Arguments *arguments, Operands operands, address scratch) {
   const uint32_t m = arguments->m, n = arguments->n, k = arguments->k;
+  if (arguments->packing & (D_IS_PANELS_OF_A | D_IS_PANELS_OF_B)) {
+    pack_whole(rows_of_tile, columns_of_tile, pack_a, pack_b, arguments, operands);
+    return;
+  }
   for (uint32_t column = 0; column < n; column += arguments->block_columns) {
     const uint32_t columns = smaller(n - column, arguments->block_columns);
-    const uint32_t columns_in_tiles = (columns + columns_of_tile - 1) / columns_of_tile * columns_of_tile;
+    const uint32_t columns_in_tiles = tiled(columns, columns_of_tile);
     for (uint32_t top = 0; top < m; top += arguments->total_rows) {
       const uint32_t bottom = top + smaller(m - top, arguments->total_rows);
       for (uint32_t step = 0; step < k; step += arguments->chain) {
         const uint32_t depth = smaller(k - step, arguments->chain);
-        pack_b(arguments->type_b, operands.b + step * arguments->depth_b + column * arguments->column_b, arguments->column_b,
-               arguments->depth_b, columns, depth, scratch + arguments->panel_b);
-        PACKED_B(arguments, scratch, column, columns, depth)
+        address panels_b = scratch + arguments->panel_b;
+        if (arguments->packing & B_IS_PANELS) {
+          panels_b = operands.b + (step * tiled(n, columns_of_tile) + column * depth) * REAL_BYTES;
+        } else {
+          pack_b(arguments->type_b, operands.b + step * arguments->depth_b + column * arguments->column_b, arguments->column_b,
+                 arguments->depth_b, columns, depth, panels_b);
+          PACKED_B(arguments, scratch, column, columns, depth)
+        }
         for (uint32_t row = top; row < bottom; row += arguments->block_rows) {
           const uint32_t rows = smaller(bottom - row, arguments->block_rows);
-          pack_a(arguments->type_a, operands.a + row * arguments->row_a + step * arguments->depth_a, arguments->row_a,
-                 arguments->depth_a, rows, depth, scratch + arguments->panel_a);
-          PACKED_A(arguments, scratch, row, rows, depth)
+          address panels_a = scratch + arguments->panel_a;
+          if (arguments->packing & A_IS_PANELS) {
+            panels_a = operands.a + (step * tiled(m, rows_of_tile) + row * depth) * REAL_BYTES;
+          } else {
+            pack_a(arguments->type_a, operands.a + row * arguments->row_a + step * arguments->depth_a, arguments->row_a,
+                   arguments->depth_a, rows, depth, panels_a);
+            PACKED_A(arguments, scratch, row, rows, depth)
+          }
           const address totals = scratch + arguments->totals + (row - top) * columns_in_tiles * REAL_BYTES;
-          multiply_block(rows_of_tile, columns_of_tile, micro_kernel, arguments, operands, scratch, row, rows, column, columns,
-                         totals, depth, step == 0, step + depth >= k);
+          multiply_block(rows_of_tile, columns_of_tile, micro_kernel, arguments, operands, scratch, panels_a, panels_b, row, rows,
+                         column, columns, totals, depth, step == 0, step + depth >= k);
         }
       }
     }
@@ -100,18 +143,20 @@ INLINE void without_product(const uint32_t rows_of_tile, const uint32_t columns_
                             Operands operands, address scratch) {
   for (uint32_t column = 0; column < arguments->n; column += columns_of_tile) {
     const uint32_t wide = smaller(arguments->n - column, columns_of_tile);
-    if (arguments->has_bias) load_bias(arguments, scratch, column, wide);
+    address bias = arguments->bias + column * arguments->bias_column;
+    if (arguments->has_bias) load_bias(arguments, scratch, column, bias, wide);
     for (uint32_t row = 0; row < arguments->m; row += rows_of_tile) {
       FINISH_TILE(row, column, columns_of_tile, arguments, scratch, operands.c + row * arguments->row_c + column * arguments->column_c,
-                  operands.d + row * arguments->row_d + column * arguments->column_d, smaller(arguments->m - row, rows_of_tile),
-                  wide, 0);
+                  operands.d + row * arguments->row_d + column * arguments->column_d, bias,
+                  smaller(arguments->m - row, rows_of_tile), wide, 0);
+      bias += rows_of_tile * arguments->bias_row;
     }
   }
 }
 
 // The whole operation. The odometer counts in the argument block, which is as it was when the last product is done.
-INLINE uint32_t run_batch(const uint32_t rows_of_tile, const uint32_t columns_of_tile, MicroKernel *micro_kernel, Packer *pack_a,
-                          Packer *pack_b, Arguments *arguments, address scratch) {
+INLINE uint32_t run_batch(const uint32_t rows_of_tile, const uint32_t columns_of_tile, Product *multiply_product,
+                          Arguments *arguments, address scratch) {
   if (arguments->version != ARGUMENTS_VERSION) return STATUS_OTHER_VERSION;
   for (uint32_t offset = 0; offset < SCRATCH_FIXED; offset += 16)
     wasm_v128_store(to(scratch + offset), wasm_i32x4_const_splat(0));
@@ -120,7 +165,7 @@ INLINE uint32_t run_batch(const uint32_t rows_of_tile, const uint32_t columns_of
     if (arguments->k == 0) {
       without_product(rows_of_tile, columns_of_tile, arguments, operands, scratch);
     } else {
-      multiply(rows_of_tile, columns_of_tile, micro_kernel, pack_a, pack_b, arguments, operands, scratch);
+      multiply_product(arguments, operands, scratch);
     }
     uint32_t position = arguments->rank;
     for (;;) {
@@ -148,7 +193,10 @@ INLINE uint32_t run_batch(const uint32_t rows_of_tile, const uint32_t columns_of
     pack(width, type, &slab, panel);                                                                                             \
   }
 
-#define KERNEL(name, rows, columns, micro_kernel)                                                   \
-  __attribute__((export_name(#name))) uint32_t name(Arguments *arguments, address scratch) {        \
-    return run_batch(rows, columns, micro_kernel, pack_##rows, pack_##columns, arguments, scratch); \
+#define KERNEL(name, rows, columns, micro_kernel)                                                           \
+  INLINE void name##_product(const Arguments *arguments, Operands operands, address scratch) {              \
+    multiply(rows, columns, micro_kernel, pack_##rows, pack_##columns, arguments, operands, scratch);       \
+  }                                                                                                         \
+  __attribute__((export_name(#name))) uint32_t name(Arguments *arguments, address scratch) {                \
+    return run_batch(rows, columns, name##_product, arguments, scratch);                                    \
   }

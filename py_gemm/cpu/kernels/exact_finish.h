@@ -70,15 +70,15 @@ INLINE void store_result(const Arguments *arguments, address d, const uint32_t r
 }
 
 // `count` significant digits at SCRATCH_MAGNITUDE: the sum of products. `special`: an operand of it is not finite. a, b: where
-// its row and its column begin; c, d: its elements there; column: which bias.
+// its row and its column begin; c, d: its elements there; bias_place: where its bias lies.
 static __attribute__((noinline)) void finish_element(const uint32_t radix, const Arguments *arguments, address scratch,
                                                      uint32_t count, uint32_t negative, int32_t exponent, uint32_t special,
-                                                     address a, address b, address c, address d, uint32_t column) {
+                                                     address a, address b, address c, address d, address bias_place) {
   const address magnitude = scratch + SCRATCH_MAGNITUDE, wide = scratch + SCRATCH_WIDE;
   const double alpha = arguments->alpha, beta = arguments->beta;
   const uint32_t has_product = arguments->k != 0;
   const double x = arguments->reads_c ? load_double(arguments->type_c, c) : 0.0;
-  const double bias = arguments->has_bias ? (double)*(const float *)at(arguments->bias + column * 4) : 0.0;
+  const double bias = arguments->has_bias ? (double)*(const float *)at(bias_place) : 0.0;
   const uint32_t adds = arguments->reads_c || arguments->has_bias;
 
   double not_finite = 0;

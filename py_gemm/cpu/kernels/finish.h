@@ -3,15 +3,33 @@
 //
 //   x = alpha * sum          skipped where alpha is 1; nothing where there is no product
 //   x = x + beta * C         C alone where beta is 1; without a product beta * C itself, which keeps the sign of a zero
-//   x = x + bias             the float32 of its column, widened
+//   x = x + bias             the float32 of its column (or of its row), widened
 //   D = round(act(x))
 //
 // Works in place in the tile. The includer defines LANES, REAL_BYTES, LOAD_VECTOR, LOAD_ONE, STORE_D, STORE_D_ONE, ADD, MULTIPLY,
-// SPLAT_REAL, LOAD_TILE_ONE(address), STORE_ONE(address, vector) and activate(code, vector).
+// SPLAT_REAL, SPLAT_ONE(vector), LOAD_TILE_ONE(address), STORE_ONE(address, vector) and activate(code, vector).
 
-INLINE void load_bias(const Arguments *arguments, address scratch, uint32_t column, uint32_t columns) {
-  address from = arguments->bias + column * 4, into = scratch + SCRATCH_BIAS;
-  for (uint32_t index = 0; index < columns; index++) STORE_ONE(into + index * REAL_BYTES, LOAD_ONE(FLOAT32, from + index * 4));
+// The bias of a tile's columns, from address `from` on.
+INLINE void load_bias(const Arguments *arguments, address scratch, uint32_t column, address from, uint32_t columns) {
+  (void)column;
+  const address into = scratch + SCRATCH_BIAS;
+  for (uint32_t index = 0; index < columns; index++) {
+    STORE_ONE(into + index * REAL_BYTES, LOAD_ONE(FLOAT32, from));
+    from += arguments->bias_column;
+  }
+}
+
+INLINE void add_bias(const uint32_t row_bytes, const Arguments *arguments, address scratch, address bias, uint32_t rows) {
+  for (address x = scratch + SCRATCH_TILE; rows > 0; rows--) {
+    const v128_t of_row = SPLAT_ONE(LOAD_ONE(FLOAT32, bias));
+    for (uint32_t offset = 0; offset < row_bytes; offset += 16) {
+      const v128_t of_columns = wasm_v128_load(at(scratch + SCRATCH_BIAS + offset));
+      const v128_t value = arguments->bias_row ? of_row : of_columns;
+      wasm_v128_store(to(x + offset), ADD(wasm_v128_load(at(x + offset)), value));
+    }
+    x += row_bytes;
+    bias += arguments->bias_row;
+  }
 }
 
 INLINE v128_t add_c(v128_t value, v128_t c, v128_t beta, uint32_t beta_is_one, uint32_t has_product) {
@@ -62,7 +80,8 @@ INLINE void store_type(const uint32_t type, const uint32_t columns_of_tile, cons
 }
 
 static __attribute__((noinline)) void finish_tile(const uint32_t columns_of_tile, const Arguments *arguments, address scratch,
-                                                  address c, address d, uint32_t rows, uint32_t columns, uint32_t has_product) {
+                                                  address c, address d, address bias, uint32_t rows, uint32_t columns,
+                                                  uint32_t has_product) {
   const address tile = scratch + SCRATCH_TILE;
   const uint32_t row_bytes = columns_of_tile * REAL_BYTES;
   const address end = tile + rows * row_bytes;
@@ -80,14 +99,7 @@ static __attribute__((noinline)) void finish_tile(const uint32_t columns_of_tile
     default: add_c_type(FLOAT32, columns_of_tile, arguments, tile, c, rows, columns, has_product);
     }
   }
-  if (arguments->has_bias) {
-    for (address x = tile; x < end; x += row_bytes) {
-      for (uint32_t offset = 0; offset < row_bytes; offset += 16) {
-        const v128_t bias = wasm_v128_load(at(scratch + SCRATCH_BIAS + offset));
-        wasm_v128_store(to(x + offset), ADD(wasm_v128_load(at(x + offset)), bias));
-      }
-    }
-  }
+  if (arguments->has_bias) add_bias(row_bytes, arguments, scratch, bias, rows);
   if (arguments->activation != NONE) {
     for (address x = tile; x < end; x += 16) wasm_v128_store(to(x), activate(arguments->activation, wasm_v128_load(at(x))));
   }

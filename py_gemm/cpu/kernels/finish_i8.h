@@ -25,7 +25,8 @@ INLINE void subtract_zeros(const uint32_t width, const Block *block, uint32_t ze
 
 // What a column tile needs to requantize its rows quickly: eight scales as float64 and eight biases, zero past the last column. One
 // number a row has no place here: then the vector of the columns is left at zero, and the row adds its own.
-INLINE void load_bias(const Arguments *arguments, address scratch, uint32_t column, uint32_t columns) {
+INLINE void load_bias(const Arguments *arguments, address scratch, uint32_t column, address from, uint32_t columns) {
+  (void)from; // the numbers are counted from the beginning of the block
   const Block *block = block_of(arguments);
   if (!(block->flags & REQUANTIZES)) return;
   for (uint32_t each = 0; each < 8; each++) {
@@ -101,9 +102,9 @@ INLINE void requantize_tile(const Arguments *arguments, address scratch, uint32_
 }
 
 static __attribute__((noinline)) void finish_tile(uint32_t row, uint32_t column, const uint32_t columns_of_tile,
-                                                  const Arguments *arguments, address scratch, address c, address d, uint32_t rows,
-                                                  uint32_t columns, uint32_t has_product) {
-  (void)c; // an integer product has none
+                                                  const Arguments *arguments, address scratch, address c, address d, address bias,
+                                                  uint32_t rows, uint32_t columns, uint32_t has_product) {
+  (void)c, (void)bias; // an integer product has no C, and its block begins at arguments->bias
   if (block_of(arguments)->flags & REQUANTIZES) {
     requantize_tile(arguments, scratch, row, column, d, rows, columns, has_product);
     return;

@@ -50,6 +50,11 @@ typedef struct {
   uint32_t row, rows, column, columns;
 } Block;
 
+// Where the bias of an element lies.
+INLINE address bias_at(const Arguments *arguments, uint32_t row, uint32_t column) {
+  return arguments->bias + row * arguments->bias_row + column * arguments->bias_column;
+}
+
 INLINE void sum_block(const Arguments *arguments, Operands operands, address scratch, Block block) {
   const address digits = scratch + SCRATCH_SUM, magnitude = scratch + SCRATCH_MAGNITUDE;
   const uint32_t count = sum_digits(arguments);
@@ -65,7 +70,7 @@ INLINE void sum_block(const Arguments *arguments, Operands operands, address scr
       finish_element(32, arguments, scratch, significant(magnitude, count + 1), negative,
                      has_double(arguments) ? DOUBLE_LOWEST : SINGLE_LOWEST, special, a, b,
                      operands.c + i * arguments->row_c + j * arguments->column_c,
-                     operands.d + i * arguments->row_d + j * arguments->column_d, j);
+                     operands.d + i * arguments->row_d + j * arguments->column_d, bias_at(arguments, i, j));
     }
   }
 }
@@ -131,7 +136,7 @@ INLINE void digits_block(const uint32_t rows_of_tile, const uint32_t columns_of_
         const uint32_t negative = carry_out(DIGIT, totals + element * 8, elements * 8, weights, 2, magnitude);
         finish_element(DIGIT, arguments, scratch, significant(magnitude, weights + 2), negative, exponent, special,
                        operands.a + i * arguments->row_a, operands.b + j * arguments->column_b,
-                       operands.c + i * arguments->row_c + j * arguments->column_c, d, j);
+                       operands.c + i * arguments->row_c + j * arguments->column_c, d, bias_at(arguments, i, j));
       }
       totals += total_bytes;
     }

@@ -1,6 +1,6 @@
 // The float64 family: sums in float64 of products of float64 with any other type, each widened exactly; C and D of any type.
 // One source for both tokens: compiled with relaxed SIMD, multiply_add is relaxed (fused where the host can), without, it is a
-// multiplication and an addition. Exports one function for each tile: (argument block, scratch memory) -> status.
+// multiplication and an addition. Exports one function for each tile, and one for few rows (rows.h): (argument block, scratch memory) -> status.
 
 #include "activation.h"
 #include "arguments.h"
@@ -18,6 +18,7 @@
 #define ADD wasm_f64x2_add
 #define MULTIPLY wasm_f64x2_mul
 #define SPLAT_REAL(value) wasm_f64x2_splat(value)
+#define SPLAT_ONE(vector) wasm_i64x2_shuffle(vector, vector, 0, 0)
 #define activate activate_f64
 
 // 2 lanes x 2 steps of depth.
@@ -38,6 +39,36 @@ INLINE void transpose(const uint32_t type, address from, uint32_t lane_stride, a
 INLINE v128_t broadcast(v128_t vector, const uint32_t lane) {
   return lane == 0 ? wasm_i64x2_shuffle(vector, vector, 0, 0) : wasm_i64x2_shuffle(vector, vector, 1, 1);
 }
+
+// ---- few rows ----
+
+#define SPLITS(type) 0
+#define ALONG_IS_WIDE(type) (element_size(type) >= 4)
+#define split(type, vector, pair)
+#define join(left, right, half) ((half) == 0 ? (left) : (right))
+
+INLINE uint32_t steps_at_once(const uint32_t type) {
+  (void)type;
+  return 2;
+}
+
+INLINE void load_steps(const uint32_t type, const address *columns, uint32_t offset, v128_t *steps) {
+  const v128_t a = load2_double(type, columns[0] + offset), b = load2_double(type, columns[1] + offset);
+  steps[0] = wasm_i64x2_shuffle(a, b, 0, 2);
+  steps[1] = wasm_i64x2_shuffle(a, b, 1, 3);
+}
+
+INLINE v128_t load_step(const uint32_t type, const address *columns, uint32_t offset) {
+  return wasm_i64x2_shuffle(load1_double(type, columns[0] + offset), load1_double(type, columns[1] + offset), 0, 2);
+}
+
+#define BY_TYPE(type, CALL)              \
+  switch (type) {                        \
+  case FLOAT16: CALL(FLOAT16); break;    \
+  case BFLOAT16: CALL(BFLOAT16); break;  \
+  case FLOAT64: CALL(FLOAT64); break;    \
+  default: CALL(FLOAT32);                \
+  }
 
 PACKER(4)
 
@@ -68,4 +99,19 @@ KERNEL(gemm_f64_4x4_relaxed, 4, 4, tile_4x4_relaxed)
 #include "micro_kernel.h"
 KERNEL(gemm_f64_4x4_simd128, 4, 4, tile_4x4_simd128)
 
+#endif
+
+#include "rows.h"
+
+CHAINS(FLOAT64)
+CHAINS(FLOAT32)
+CHAINS(FLOAT16)
+CHAINS(BFLOAT16)
+
+#include "rows_driver.h"
+
+#ifdef __wasm_relaxed_simd__
+ROWS_KERNEL(gemv_f64_4x4_relaxed)
+#else
+ROWS_KERNEL(gemv_f64_4x4_simd128)
 #endif

@@ -1,0 +1,89 @@
+// The int8 family with a dot product of two int16: elements are widened in packing and their zero points taken off, two steps of depth
+// in a word (pack_groups.h). |a - za| <= 255, so a pair's sum fits int32 and everything is exact, on every engine.
+
+#include "arguments.h"
+#include "block_i8.h"
+#include "element.h"
+
+#define LANES 4
+#define REAL_BYTES 4
+#define ADD wasm_i32x4_add
+#define GROUP_STEPS 2
+#define HEAD_WORDS 0
+
+INLINE uint32_t word_of_bytes(const uint32_t type, const uint32_t side, uint32_t bytes) {
+  (void)side;
+  const uint32_t low = type == UINT8 ? bytes & 0xff : (uint32_t)(int32_t)(int8_t)bytes & 0xffff;
+  const uint32_t high = type == UINT8 ? bytes >> 8 & 0xff : (uint32_t)(int32_t)(int8_t)(bytes >> 8);
+  return low | high << 16;
+}
+
+INLINE v128_t load_words(const uint32_t type, const uint32_t side, address from) {
+  (void)side;
+  return type == UINT8 ? wasm_u16x8_load8x8(at(from)) : wasm_i16x8_load8x8(at(from));
+}
+
+INLINE void load_eight(const uint32_t type, const uint32_t side, address from, uint32_t depth_stride, v128_t *words) {
+  const v128_t a = load_words(type, side, from), b = load_words(type, side, from + depth_stride);
+  words[0] = wasm_i16x8_shuffle(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+  words[1] = wasm_i16x8_shuffle(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+
+#include "pack_groups.h"
+
+#include "finish_i8.h"
+
+// Pads keep their zero: the last group of an odd depth has but one element.
+static __attribute__((noinline)) void subtract_zeros_in_pairs(const uint32_t width, const Block *block, uint32_t zeros, uint32_t step,
+                                                              uint32_t first, uint32_t lanes, uint32_t depth, address scratch,
+                                                              address panel) {
+  if (step == 0 && word_of(block, zeros) == 0) return;
+  const address own = scratch + SCRATCH_TILE;
+  for (uint32_t lane = 0; lane < lanes; lane += width) {
+    for (uint32_t each = 0; each < width; each++) {
+      const uint32_t zero = lane + each < lanes ? word_of(block, zeros + (first + lane + each) * step) & 0xffff : 0;
+      *(uint32_t *)to(own + each * 4) = zero | zero << 16;
+    }
+    for (uint32_t at_step = 0; at_step < depth; at_step += GROUP_STEPS) {
+      const v128_t mask = wasm_u32x4_splat(at_step + 1 < depth ? 0xffffffffu : 0xffffu);
+      for (uint32_t each = 0; each < width; each += LANES) {
+        const v128_t zero = wasm_v128_and(wasm_v128_load(at(own + each * 4)), mask);
+        wasm_v128_store(to(panel + each * 4), wasm_i16x8_sub(wasm_v128_load(at(panel + each * 4)), zero));
+      }
+      panel += width * 4;
+    }
+  }
+}
+
+#define PACKED_A(arguments, scratch, row, rows, depth)                                                                              \
+  subtract_zeros_in_pairs(rows_of_tile, block_of(arguments), block_of(arguments)->zeros_a, block_of(arguments)->zeros_a_step, row,  \
+                          rows, depth, scratch, scratch + arguments->panel_a);
+#define PACKED_B(arguments, scratch, column, columns, depth)                                                                        \
+  subtract_zeros_in_pairs(columns_of_tile, block_of(arguments), block_of(arguments)->zeros_b, block_of(arguments)->zeros_b_step,    \
+                          column, columns, depth, scratch, scratch + arguments->panel_b);
+#define FINISH_TILE finish_tile
+#define PANEL_BYTES group_panel_bytes
+#define STEPS_OF(depth) groups_of(depth)
+
+#include "driver.h"
+
+#define SPLAT wasm_v128_load32_splat
+#define SHUFFLE broadcast
+#define MULTIPLY_ADD(x, y, sum) wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(x, y))
+
+INLINE v128_t broadcast(v128_t vector, const uint32_t lane) {
+  switch (lane) {
+  case 0: return wasm_i32x4_shuffle(vector, vector, 0, 0, 0, 0);
+  case 1: return wasm_i32x4_shuffle(vector, vector, 1, 1, 1, 1);
+  case 2: return wasm_i32x4_shuffle(vector, vector, 2, 2, 2, 2);
+  default: return wasm_i32x4_shuffle(vector, vector, 3, 3, 3, 3);
+  }
+}
+
+GROUP_PACKER(4, SIDE_A)
+GROUP_PACKER(8, SIDE_B)
+#define TILE tile_i8_4x8_i16
+#define ROWS 4
+#define BROADCAST_BY_SHUFFLE 1
+#include "micro_kernel.h"
+KERNEL(gemm_i8_4x8_i16, 4, 8, tile_i8_4x8_i16)

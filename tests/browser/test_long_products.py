@@ -130,3 +130,17 @@ every = sorted(found.rates) == sorted(row.name for row in tuner.VARIANTS)
 
 def test_a_winner_is_remembered_by_the_browser(pyodide_worker: PyodideHost) -> None:
     assert tuned(pyodide_worker) == [True, True, False, True]
+
+
+def test_deep_sums(pyodide_page: PyodideHost) -> None:
+    """Sums that several dispatches make: of the preferred row, of the tile, and exact."""
+    code = """
+found = []
+for m, k, name, mode in ((6, 33_000, "f4", "fast"), (2, 300_001, "f2", "deterministic"), (6, 9_001, "f2", "exact")):
+    source = np.random.default_rng(k)
+    a, b = source.integers(-3, 4, (m, k)).astype(name), source.integers(-3, 4, (k, 5)).astype(name)
+    d = await pg.matmul_async(a, b, device=gpu, mode=mode, dtype="float32")
+    found.append(bool(np.array_equal(d, a.astype("i8") @ b.astype("i8"))))
+found
+"""
+    assert pyodide_page.run(SETUP + code) == [True, True, True]

@@ -184,3 +184,47 @@ def test_without_shared_memory_python_starts_anew(page: Page, site: Addresses) -
     expect(demo.run_button).to_be_enabled(timeout=READY_MS)
     demo.execute("A.shape")
     expect(demo.output("value")).to_have_text("(512, 512)")
+
+
+def test_code_is_stopped_only_once_it_has_begun(demo: DemoPage) -> None:
+    """A worker that is slow to begin offers no Stop: an interrupt would hit what brings the code there, and be lost."""
+    button = demo.page.locator("#execute")
+    demo.page.evaluate(
+        """() => {
+            const receive = Worker.prototype.postMessage;
+            Worker.prototype.postMessage = function (...message) {
+                window.begin = () => receive.apply(this, message);
+                Worker.prototype.postMessage = receive;
+            };
+        }"""
+    )
+    demo.page.clock.install()
+    demo.page.get_by_label("Python code").fill("while True: pass")
+    button.click()
+    demo.page.clock.run_for(10_000)
+    expect(button).to_have_text("Run")
+    demo.page.evaluate("window.begin()")
+    expect(demo.output("in").last).to_contain_text("while True: pass")
+    demo.page.clock.run_for(10_000)
+    expect(button).to_have_text("Stop")
+    demo.page.clock.resume()
+    button.click()
+    expect(demo.output("err")).to_contain_text("KeyboardInterrupt")
+
+
+def test_a_stop_that_comes_too_late_does_not_end_the_next_code(demo: DemoPage) -> None:
+    demo.page.evaluate(
+        """() => {
+            const store = Atomics.store;
+            Atomics.store = (marks, ...rest) => {
+                window.marks = marks;
+                Atomics.store = store;
+                return store(marks, ...rest);
+            };
+        }"""
+    )
+    demo.execute("1 + 1")
+    expect(demo.output("value")).to_have_text("2")
+    demo.page.evaluate("Atomics.store(window.marks, 0, 2)")
+    demo.execute("sum(range(1000))")
+    expect(demo.output("value").last).to_have_text("499500")

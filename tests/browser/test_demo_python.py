@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -100,3 +103,19 @@ def test_how_elements_should_be_rounded_is_told_from_one_rounding(kind: str, dig
     assert demo_measure.differing(right, reference) == 0
     wrong = demo_matrices.convert(sign * np.array([[1 + 2.0 ** (1 - digits), 1, 1 + 2.0 ** (1 - digits)]]), kind)
     assert demo_measure.differing(wrong, reference) == 3
+
+
+def test_a_coarse_clock_gives_no_time_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that steps by 0.1 ms, one slow call, then calls of 2 µs: one at a time these take no time that it sees."""
+    now = 0.0
+    durations = iter([0.02, 0.02])
+
+    async def call() -> None:
+        nonlocal now
+        now += next(durations, 2e-6)
+
+    monkeypatch.setattr("demo_measure.time.perf_counter", lambda: now // 1e-4 * 1e-4)
+    with ThreadPoolExecutor(1) as pool:
+        timing = pool.submit(asyncio.run, demo_measure.time_calls(call, lambda: None)).result()
+    assert timing.samples == demo_measure.MOST_SAMPLES
+    assert timing.median == pytest.approx(2e-6, rel=0.1)

@@ -30,6 +30,8 @@ export class ConsolePanel {
     this.allowed = false;
     /** Whether code has run for so long that the button stops it. */
     this.lasting = false;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.lasts = undefined;
     this.button.addEventListener("click", () => (this.lasting ? this.page.stop() : void this.execute(true)));
     this.code.addEventListener("keydown", (event) => this.#key(event));
     this.code.addEventListener("input", () => this.#fit());
@@ -146,7 +148,6 @@ export class ConsolePanel {
     }
     const source = asItIs ? `${text}\n` : text;
     this.page.busyWith("console");
-    const lasts = setTimeout(() => this.#last(true), LASTING_MS);
     // Taken out before the answer, so that the next lines can be typed at once.
     this.#write("");
     try {
@@ -157,17 +158,19 @@ export class ConsolePanel {
     } catch (error) {
       this.print("err", error instanceof Stopped ? "Python was stopped; it starts anew, without your variables." : String(error));
     } finally {
-      clearTimeout(lasts);
+      clearTimeout(this.lasts);
       this.#last(false);
       this.page.busyWith("");
     }
   }
 
   /**
-   * Python has begun to run this text.
+   * Python has begun to run this text. An interrupt finds the code only from here on: sooner, it would hit what brings it there.
    * @param {string} text
    */
   began(text) {
+    clearTimeout(this.lasts);
+    this.lasts = setTimeout(() => this.#last(true), LASTING_MS);
     const clean = text.replace(/\s+$/u, "");
     if (this.history.at(-1) !== clean) {
       this.history.push(clean);

@@ -48,13 +48,19 @@ export class Engine {
   call(verb, args, transfer = []) {
     const id = this.next++;
     if (verb === "run" || verb === "execute") {
-      this.#mark(1, 0);
-      this.interrupted = false;
+      this.#forgetStop();
     }
     return new Promise((resolve, reject) => {
       this.waiting.set(id, { resolve, reject });
       this.worker?.postMessage({ id, verb, args }, transfer);
     });
+  }
+
+  /** A stop that came too late for one piece of work must not end the next. */
+  #forgetStop() {
+    this.#mark(0, 0);
+    this.#mark(1, 0);
+    this.interrupted = false;
   }
 
   /**
@@ -101,6 +107,9 @@ export class Engine {
     }
     const waiting = this.waiting.get(message.id);
     this.waiting.delete(message.id);
+    if (this.waiting.size === 0) {
+      this.#forgetStop();
+    }
     if (message.fault === undefined) {
       waiting?.resolve(message.value);
     } else {

@@ -222,8 +222,7 @@ class Session:
         """
         if not as_it_is and self.console.wants_more(code):
             return _plain({"more": True})
-        self._post("began", code)
-        return _plain({"ok": await self.console.run(code)})
+        return _plain({"ok": await self.console.run(code, lambda: self._post("began", code))})
 
 
 def _read_only(matrix: Matrix) -> Any:

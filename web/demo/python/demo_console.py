@@ -89,14 +89,18 @@ class Console:
         except (SyntaxError, ValueError, OverflowError):
             return False
 
-    async def run(self, code: str) -> bool:
-        """Runs the code, sends output, the last value's repr or the traceback. True if it ran through."""
+    async def run(self, code: str, began: Callable[[], None]) -> bool:
+        """Runs the code, sends output, the last value's repr or the traceback. True if it ran through.
+
+        `began` is called when an interrupt from then on ends the code and nothing else.
+        """
         # Tracebacks quote the typed lines from here.
         linecache.cache[FILE_NAME] = (len(code), None, code.splitlines(keepends=True), FILE_NAME)
         self._out.refill()
         self._err.refill()
         with contextlib.redirect_stdout(self._out), contextlib.redirect_stderr(self._err):
             try:
+                began()
                 value = await eval_code_async(code, self.namespace, filename=FILE_NAME)
                 if value is not None:
                     self.namespace["_"] = value

@@ -20,6 +20,8 @@ from demo_matrices import Array, Matrix, convert, round_to_bfloat16, widen_bfloa
 
 # One answer of a clock is trusted when it spans this much: browsers round the clock to 0.1 ms where the page is not isolated.
 SHORTEST_SAMPLE_S = 0.004
+# The most calls timed as one sample.
+LARGEST_GROUP = 1000
 # A lane is repeated until it has used this time or given this many samples; the median is shown.
 PATIENCE_S = 0.8
 MOST_SAMPLES = 9
@@ -61,15 +63,20 @@ async def time_calls(call: Callable[[], Awaitable[object]], proceed: Callable[[]
     start = time.perf_counter()
     await call()
     second = time.perf_counter() - start
-    group = max(1, min(1000, int(SHORTEST_SAMPLE_S / max(second, 1e-6))))
-    samples = [second] if group == 1 else []
+    group = max(1, min(LARGEST_GROUP, int(SHORTEST_SAMPLE_S / max(second, 1e-6))))
+    samples = [second] if second >= SHORTEST_SAMPLE_S else []
     deadline = start + PATIENCE_S
     while len(samples) < MOST_SAMPLES and (not samples or time.perf_counter() < deadline):
         proceed()
         start = time.perf_counter()
         for _ in range(group):
             await call()
-        samples.append((time.perf_counter() - start) / group)
+        spent = time.perf_counter() - start
+        if spent < SHORTEST_SAMPLE_S and group < LARGEST_GROUP:
+            # The call before was slowed by something else; a sample this short may read as no time at all.
+            group = min(LARGEST_GROUP, 2 * group)
+            continue
+        samples.append(spent / group)
     return Timing(first, statistics.median(samples), len(samples))
 
 

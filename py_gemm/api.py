@@ -287,7 +287,9 @@ def _place(x: Any, device: Any, tag: Any) -> DeviceArray:
 
 
 def configure(**knobs: Any) -> None:
-    """Set knobs for this process: device, variant, token, gpu_min_flops, submission_ms, pool_bytes; None restores the default.
+    """Set knobs for this process: device, variant, token, deep_kc_bytes, gpu_min_flops, submission_ms, pool_bytes.
+
+    None restores the default.
 
     An argument of a call goes before `configure`, `configure` before the environment (`PY_GEMM_DEVICE` and so on).
     ValueError: an unknown knob, or a value that makes no sense.

@@ -41,9 +41,10 @@ def _device_kind(value: Any) -> str:
 
 
 def _count(value: Any) -> int:
-    if isinstance(value, bool) or int(value) != float(value) or int(value) < 0:
+    count = int(value)
+    if isinstance(value, bool) or count < 0 or not (isinstance(value, str) or count == value):
         raise ValueError("a whole number of at least 0 is expected")
-    return int(value)
+    return count
 
 
 def _positive(value: Any) -> int:
@@ -61,6 +62,9 @@ KNOBS: dict[str, Knob] = {
         Knob("device", _device_kind, None, "None: the best device for each call"),
         Knob("variant", _word, None, "None: the first row of gpu/variants.py whose conditions hold"),
         Knob("token", _word, None, "None: the first row of cpu/families.py whose conditions hold"),
+        Knob(
+            "deep_kc_bytes", _count, 0, "0: half of the L2 that cpu/blocking.py pins (512 KiB), the size past which panels miss it"
+        ),
         Knob("gpu_min_flops", _count, 64_000_000, "what the CPU road does in the 2 ms that one GPU round trip costs in a page"),
         Knob("submission_ms", _positive, 150, "a GPU is reset after 2 s of one submission, a page stutters from 200 ms on"),
         Knob("pool_bytes", _count, 256 << 20, "unused GPU buffers kept for re-use: four float32 operands of 4096 x 4096"),

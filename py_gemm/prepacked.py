@@ -14,7 +14,7 @@ import numpy as np
 from . import arrays, devices
 from .arrays import Array, DeviceArray
 from .cpu.packing import Packing
-from .dtypes import BYTE_TYPES, ElementType, accumulator_type
+from .dtypes import BFLOAT16, BYTE_TYPES, ElementType
 from .errors import DeviceMemoryError, UnsupportedError
 from .problem import Layout
 
@@ -109,17 +109,18 @@ def _pack(x: Any, side: str, tag: Any, device: Any) -> Prepacked:
 
 def _pack_panels(array: Array, element: ElementType, side: str, device: Any) -> Prepacked:
     gemm = device.gemm
-    packing: Packing = gemm.packing(side, accumulator_type(element, element))
+    packing: Packing = gemm.packing(side, element)
     shape = array.shape
     matrix = array if array.ndim > 1 else array[None] if side == "a" else array[:, None]
     *outer, rows, columns = matrix.shape
     lanes, k = (rows, columns) if side == "a" else (columns, rows)
-    padded = packing.padded(lanes)
+    padded, depth = packing.padded(lanes), packing.depth(k)
     batch = tuple(outer)
     try:
-        panels = np.zeros((*batch, *((padded, k) if side == "a" else (k, padded))), arrays.numpy_dtype(packing.element))
+        dtype = arrays.numpy_dtype(packing.element, bits=packing.element is BFLOAT16)
+        panels = np.zeros((*batch, *((padded, depth) if side == "a" else (depth, padded))), dtype)
     except MemoryError as error:
-        raise DeviceMemoryError(f"prepack: no room for {prod(batch) * padded * k} elements of {packing.element}") from error
+        raise DeviceMemoryError(f"prepack: no room for {prod(batch) * padded * depth} elements of {packing.element}") from error
     if panels.size:
         source = matrix if arrays.expressible(matrix) and not arrays.is_sparse(matrix) else arrays.compact(matrix)
         *steps, row, column = arrays.element_strides(source)
@@ -142,7 +143,7 @@ def require_packing(operation: str, packed: dict[str, Packing | None], accumulat
             raise UnsupportedError(
                 f'{operation}: {name} is prepacked; mode "exact" on the CPU reads no panels, hand over the array that was packed'
             )
-        if packing is not None and packing.element is not accumulator:
+        if packing is not None and packing.accumulator is not accumulator:
             raise UnsupportedError(
-                f"{operation}: {name} is prepacked for sums in {packing.element.name}, this product sums in {accumulator.name}"
+                f"{operation}: {name} is prepacked for sums in {packing.accumulator.name}, this product sums in {accumulator.name}"
             )

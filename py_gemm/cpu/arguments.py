@@ -7,12 +7,12 @@ import struct
 from .blocking import Blocking
 from .plan import Matrix, Plan
 
-VERSION = 3
+VERSION = 4
 DONE = 0
 
 # a, b, c, d, bias: the addresses, the only words that differ from call to call.
 ADDRESSES = struct.Struct("<5I")
-_FIXED = struct.Struct("<20x 11I 2d 8I 3I 4I 3I I")
+_FIXED = struct.Struct("<20x 11I 2d 8I 3I 5I 3I 2I I")
 _DIMENSION = struct.Struct("<6I")
 
 _WORD = 0xFFFF_FFFF
@@ -34,8 +34,8 @@ def pack_arguments(plan: Plan, blocking: Blocking) -> bytearray:
         int(plan.activation), int(plan.c is not None), int(plan.has_bias),
         plan.alpha, plan.beta, *(word for matrix in operands for word in _strides(matrix)),
         plan.bias_row, plan.bias_column, _packing(plan),
-        blocking.chain, blocking.block_rows, blocking.block_columns, blocking.total_rows,
-        blocking.panel_a, blocking.panel_b, blocking.totals, len(plan.batch),
+        blocking.chain, blocking.slice, blocking.block_rows, blocking.block_columns, blocking.total_rows,
+        blocking.panel_a, blocking.panel_b, blocking.totals, *blocking.tile, len(plan.batch),
     )  # fmt: skip
     for index, size in enumerate(plan.batch):
         strides = (matrix.batch[index] & _WORD for matrix in operands)

@@ -3,17 +3,25 @@
 A family says how panels are laid out and what is summed; a token says which instructions run the inner loop. The name of a
 row is `<op>_<input type>_<tile>_<token>`, and the name of the exported function of the module `gemm_<token>.wasm`.
 
-Rows that other families will add here, each with a kernel file and a test of its own (and no new `if` elsewhere):
-float16 and bfloat16 families with depth multiple 2, deep-k twins, complex ones. Until then float16 and bfloat16 are widened in
-packing and run on the float32 family.
+Families that sum in float32, with what they take and give:
+
+    gemm_f32                          any mix of float32, float16, bfloat16; D of any type
+    gemm_bf16, gemm_f16               both operands of that type, and D; the kernels of gemm_f32, which widen in packing
+    gemm_bf16_f32, gemm_f16_f32       their twins: D is float32, the sums themselves
+    gemm_bf16dot, gemm_bf16dot_f32    bfloat16 in pairs (kernels/gemm_bf16dot.c): panels of half the size, forced by name only
+    gemv_f32                          few rows of any of these: B is widened in the kernel
+
+A family whose D is narrower than its sums packs the whole depth at once (a single panel). Where that is too deep (`is_deep`) its
+twin runs, slice by slice: each begins with the totals that the one before it left in a float32 scratch, and a sweep over a block's
+totals, which rides on its last slice, makes D of them. The bits are the same: see SummationOrder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..dtypes import FLOAT32, FLOAT64, INT32, ElementType
+from ..dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, ElementType
 from ..errors import UnsupportedError
 from .packing import Packing
 
@@ -25,11 +33,13 @@ class EngineTraits:
     host: "browser" (V8, SpiderMonkey, JavaScriptCore: wide register allocators) or "wasmtime" (Cranelift).
     relaxed_simd: whether the engine accepts a module with relaxed SIMD, found out by validating one, never by a name.
     dot: the token whose int8 dot product is exact here (probe.py finds out), None where none is, or where nobody has looked yet.
+    bf16_dot: whether the engine multiplies pairs of bfloat16 in one instruction. WebAssembly has none, so no engine says so today.
     """
 
     host: str
     relaxed_simd: bool
     dot: str | None = None
+    bf16_dot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +55,24 @@ RELAXED_SIMD = Condition("relaxed_simd", lambda traits: traits.relaxed_simd, "re
 EXACT_DOT = Condition("exact_dot", lambda traits: traits.dot == "dot", "an exact dot product of signed and unsigned bytes")
 EXACT_SDOT = Condition("exact_sdot", lambda traits: traits.dot == "sdot", "an exact dot product of signed bytes")
 BROWSER_HOST = Condition("browser_host", lambda traits: traits.host == "browser", "a browser's compiler")
+BF16_DOT = Condition("bf16_dot", lambda traits: traits.bf16_dot, "an instruction for pairs of bfloat16")
+ASKED_FOR = Condition("asked_for", lambda _: False, "a reason to run a reference")
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """What the choice needs to know of a product, as its plan has it: m x k times k x n.
 
-    b_has_unit_stride: neighbours in a row or in a column of B lie side by side in memory.
+    b_has_unit_stride: neighbours in a row or in a column of B lie side by side in memory. type_a, type_b, type_d: of the elements.
     """
 
     m: int
     n: int
     k: int
     b_has_unit_stride: bool
+    type_a: ElementType = FLOAT32
+    type_b: ElementType = FLOAT32
+    type_d: ElementType = FLOAT32
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +89,13 @@ FEW_ROWS_LIMIT = 4
 FEW_ROWS = Fit("few_rows", lambda work: work.m <= FEW_ROWS_LIMIT)
 UNIT_STRIDE = Fit("b_has_unit_stride", lambda work: work.b_has_unit_stride)
 
+# Where pairs fold nothing and the padding of the depth is pure loss: gemmkit's defaults (its book, Tuning Knobs).
+SMALL_MN_LIMIT = 16
+SMALL_K_LIMIT = 16
+NO_VECTOR = Fit("no_vector", lambda work: min(work.m, work.n) > FEW_ROWS_LIMIT)
+NOT_SMALL = Fit("not_small", lambda work: work.m > SMALL_MN_LIMIT or work.n > SMALL_MN_LIMIT)
+NOT_SHALLOW = Fit("not_shallow", lambda work: work.k > SMALL_K_LIMIT)
+
 
 @dataclass(frozen=True, slots=True)
 class SummationOrder:
@@ -82,12 +104,15 @@ class SummationOrder:
     The k steps are cut into chains of `chain_length(k)`. Each chain is summed from +0.0 in increasing k, one multiply-add for
     each product; the sums of the chains are then added to the running total in increasing k (the first one is the total).
     fused: False: product rounded, then sum rounded. None: fused where the host has such an instruction, else as False.
+    group: the order of the steps that share a group of depth (Row.depth_multiple). (0, 1): even, then odd, which is increasing k.
     Nothing else has any influence: neither m nor n nor the batch, nor which of the rows of one token and accumulator runs. So a
-    vector's product has the bits that it has as one row of a matrix.
+    vector's product has the bits that it has as one row of a matrix. Nor does it matter how much of the depth is packed at a time:
+    a slice begins where a chain does, with the running totals, and adds to them what a single panel would.
     """
 
     longest_chain: int
     fused: bool | None
+    group: tuple[int, ...] = (0,)
 
     def chain_length(self, k: int) -> int:
         """Chains of nearly equal length, a multiple of 4 (packing transposes 4 steps at a time), at most `longest_chain`."""
@@ -103,6 +128,9 @@ class Row:
 
     exact: the result is the exact value, rounded once; `order` then only says how long a chain of digit products may be.
     Exact kernels of a token are a module of their own.
+
+    kernel: the family whose kernels and panels these are; None: its own. inputs, output: the only type of A and B, and of D, that
+    the row takes; None: any. twin: the family of its float32 twin. panel_type: of an element in a panel; None: the accumulator's.
     """
 
     family: str
@@ -117,6 +145,11 @@ class Row:
     depth_multiple: int = 1
     head_words: int = 0
     exact: bool = False
+    kernel: str | None = None
+    inputs: ElementType | None = None
+    output: ElementType | None = None
+    twin: str | None = None
+    panel_type: ElementType | None = None
 
     @property
     def module(self) -> str:
@@ -131,13 +164,68 @@ class Row:
     def name(self) -> str:
         return f"{self.tile}_{self.token}"
 
+    @property
+    def panels(self) -> str:
+        """The family whose panels the row reads."""
+        return self.kernel or self.family
+
+    @property
+    def element(self) -> ElementType:
+        """What panels hold."""
+        return self.panel_type or self.accumulator
+
+    @property
+    def function(self) -> str:
+        """The name of the exported function. The scalar ones take any tile, as an argument."""
+        tile = "" if self.token == SCALAR_TOKEN else f"_{self.rows}x{self.columns}"
+        return f"{self.panels}{tile}_{self.token}"
+
+    @property
+    def reads_in_place(self) -> bool:
+        """Whether B is read where it lies, for few rows of A, and not packed."""
+        return FEW_ROWS in self.suits
+
+    @property
+    def has_single_panel(self) -> bool:
+        """Whether the whole depth is packed at once: D is narrower than the sums, which are rounded once."""
+        return self.twin is not None
+
+    def takes(self, work: Work) -> bool:
+        """Whether the operands and D of a product have the types that the row is for."""
+        return self.inputs is None or (work.type_a is work.type_b is self.inputs and work.type_d is self.output)
+
 
 # 256 steps: a chain's panels of A and B (14 to 20 KiB) share an L1 cache of 32 KiB; the fastest of
 # 128, 192, 256, 384 and 512 at 1024 cubed (AMD Zen 5, V8 14.6).
 _RELAXED = SummationOrder(longest_chain=256, fused=None)
 _PLAIN = SummationOrder(longest_chain=256, fused=False)
+_EVEN_ODD = SummationOrder(longest_chain=256, fused=False, group=(0, 1))
 _PAIRS = SummationOrder(longest_chain=512, fused=False)
 _QUADS = SummationOrder(longest_chain=1024, fused=False)
+
+# The token whose kernels have no SIMD instruction and take any tile: a reference, run where it is asked for.
+SCALAR_TOKEN = "scalar"
+
+
+def _halves(
+    token: str, rows: int, order: SummationOrder, requires: tuple[Condition, ...] = (), prefers: tuple[Condition, ...] = ()
+) -> tuple[Row, ...]:
+    """The half families of one tile of gemm_f32, each with its twin: its kernels, which widen in packing."""
+    made = []
+    for name, half in (("gemm_bf16", BFLOAT16), ("gemm_f16", FLOAT16)):
+        shared = Row(name, token, rows, 8, FLOAT32, order, requires, prefers, kernel="gemm_f32", inputs=half)
+        made += [replace(shared, output=half, twin=f"{name}_f32"), replace(shared, family=f"{name}_f32", output=FLOAT32)]
+    return tuple(made)
+
+
+def _pairs(token: str, preferred: Condition) -> tuple[Row, ...]:
+    """The bfloat16 dot family and its twin: both operands always packed, in pairs; an order of sums stated by group."""
+    dot = Row(
+        "gemm_bf16dot", token, 4, 8, FLOAT32, _EVEN_ODD, (), (preferred,), (NO_VECTOR, NOT_SMALL, NOT_SHALLOW), 2,
+        inputs=BFLOAT16, output=BFLOAT16, twin="gemm_bf16dot_f32", panel_type=BFLOAT16,
+    )  # fmt: skip
+    return dot, replace(dot, family="gemm_bf16dot_f32", kernel="gemm_bf16dot", output=FLOAT32, twin=None)
+
 
 # The tiles: 12 sums + 2 of B + 1 of A fill the 15 vector registers a browser's compiler leaves on x86-64 (6 x 8); Cranelift
 # spills them and is at its best with 8 sums (4 x 8), and so is every compiler where product and sum are two instructions.
@@ -145,9 +233,13 @@ _QUADS = SummationOrder(longest_chain=1024, fused=False)
 _VECTORS = (FEW_ROWS, UNIT_STRIDE)
 ROWS: tuple[Row, ...] = (
     Row("gemv_f32", "relaxed", 4, 8, FLOAT32, _RELAXED, (RELAXED_SIMD,), suits=_VECTORS),
+    *_pairs("pairs", BF16_DOT),
+    *_halves("relaxed", 6, _RELAXED, (RELAXED_SIMD,), (BROWSER_HOST,)),
     Row("gemm_f32", "relaxed", 6, 8, FLOAT32, _RELAXED, (RELAXED_SIMD,), (BROWSER_HOST,)),
+    *_halves("relaxed", 4, _RELAXED, (RELAXED_SIMD,)),
     Row("gemm_f32", "relaxed", 4, 8, FLOAT32, _RELAXED, (RELAXED_SIMD,)),
     Row("gemv_f32", "simd128", 4, 8, FLOAT32, _PLAIN, suits=_VECTORS),
+    *_halves("simd128", 4, _PLAIN),
     Row("gemm_f32", "simd128", 4, 8, FLOAT32, _PLAIN),
     Row("gemv_f64", "relaxed", 4, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,), suits=_VECTORS),
     Row("gemm_f64", "relaxed", 6, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,), (BROWSER_HOST,)),
@@ -231,9 +323,15 @@ def choose_family(
     named = [row for row in table if family in (None, *_names(row)) and wanted in (None, row.token)]
     if not named:
         raise UnsupportedError(f"no kernel of family {family!r} has the token {wanted!r}; there are: {_list(table)}")
-    fitting = [row for row in named if row.accumulator is accumulator]
-    if not fitting:
+    summing = [row for row in named if row.accumulator is accumulator]
+    if not summing:
         raise UnsupportedError(f"{_list(named)} cannot be used: the product sums in {accumulator.name}")
+    fitting = [row for row in summing if row.takes(work)]
+    if not fitting:
+        raise UnsupportedError(
+            f"{_list(summing)} cannot be used: the product is {work.type_a} by {work.type_b}, and D {work.type_d}; "
+            f"they take {' or '.join(dict.fromkeys(f'{row.inputs} by {row.inputs} to {row.output}' for row in summing))}"
+        )
     for packing in packed:
         served = [row for row in fitting if packing.serves(row)]
         if not served:
@@ -241,31 +339,43 @@ def choose_family(
                 f"{packing.side} is prepacked for {packing}, which {_list(fitting)} cannot read; pack it again for this product"
             )
         fitting = served
-    runnable = [row for row in fitting if all(condition.holds(traits) for condition in row.requires)]
-    if not runnable:
-        lacking = dict.fromkeys(condition.text for row in fitting for condition in row.requires if not condition.holds(traits))
-        raise UnsupportedError(f"{_list(fitting)} cannot run: this engine ({traits.host}) lacks {' and '.join(lacking)}")
+    runnable = _runnable(fitting, traits)
     suited = [row for row in runnable if all(fit.holds(work) for fit in row.suits)] or runnable
-    preferred = [row for row in suited if all(condition.holds(traits) for condition in row.prefers)]
-    return (preferred or suited)[0]
+    return min(suited, key=lambda row: sum(not condition.holds(traits) for condition in row.prefers))
+
+
+def _runnable(rows: list[Row], traits: EngineTraits) -> list[Row]:
+    """Those that can run on the engine; UnsupportedError, saying what it lacks, where none can."""
+    runnable = [row for row in rows if all(condition.holds(traits) for condition in row.requires)]
+    if not runnable:
+        lacking = dict.fromkeys(condition.text for row in rows for condition in row.requires if not condition.holds(traits))
+        raise UnsupportedError(f"{_list(rows)} cannot run: this engine ({traits.host}) lacks {' and '.join(lacking)}")
+    return runnable
 
 
 def require_available(traits: EngineTraits, family: str | None, token: str | None) -> None:
-    """The error of `choose_family` where what is forced can run for no type of accumulator at all."""
+    """The error of `choose_family` where what is forced can run for no product at all."""
     check_names(family, token)
-    errors = []
-    for table in (ROWS, EXACT_ROWS):
-        named = [row.accumulator for row in table if family in (None, *_names(row)) and token in (None, row.token)]
-        for accumulator in dict.fromkeys(named):
-            try:
-                choose_family(accumulator, traits, family=family, token=token, table=table)
-            except UnsupportedError as error:
-                errors.append(error)
-            else:
-                return
-    if not errors:
-        choose_family(FLOAT32, traits, family=family, token=token)
-    raise errors[0]
+    named = [row for row in (*ROWS, *EXACT_ROWS) if family in (None, *_names(row)) and token in (None, row.token)]
+    if not named:
+        raise UnsupportedError(f"no kernel of family {family!r} has the token {token!r}; there are: {_list(ROWS)}")
+    _runnable(named, traits)
+
+
+def is_deep(row: Row, k: int, threshold: int, *, plain: bool) -> bool:
+    """Whether a product of depth k leaves the single panel of `row` for the slices of its twin: a panel of B, columns x k elements
+    as packed, is larger than `threshold` bytes (blocking.py: deep_k_bytes). Exact integers.
+
+    Never for a size that a 32-bit address cannot count (a broadcast operand may have an absurd k), nor for a product with a bias
+    or an activation, or a prepacked operand (plain=False).
+    """
+    nbytes = row.columns * k * row.element.size
+    return row.has_single_panel and plain and threshold < nbytes < 1 << 32
+
+
+def twin_of(row: Row) -> Row:
+    """The float32 twin of a row that has one: the same kernel with the same tile and token."""
+    return next(each for each in ROWS if (each.family, each.token, each.rows) == (row.twin, row.token, row.rows))
 
 
 def names_row(row: Row, family: str | None, token: str | None) -> bool:

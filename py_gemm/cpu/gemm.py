@@ -11,14 +11,26 @@ from math import gcd
 from typing import Any
 
 from ..configuration import knob
-from ..dtypes import FLOAT32, FLOAT64, INT32, ElementType
+from ..dtypes import FLOAT32, FLOAT64, INT32, ElementType, accumulator_type
 from ..epilogue import Activation, require_exact_activation
 from ..errors import AliasError, ShapeError, UnsupportedError
 from ..problem import Layout, Problem, require_apart, require_in_buffer
-from .blocking import block
+from .blocking import block, deep_k_bytes
 from .engines import Bound, Engine, default_engine
 from .engines.host_memory import PinnedBuffer
-from .families import EXACT_ROWS, ROWS, EngineTraits, SummationOrder, check_names, choose_family, names_row, require_available
+from .families import (
+    EXACT_ROWS,
+    LARGE_WORK,
+    ROWS,
+    EngineTraits,
+    SummationOrder,
+    check_names,
+    choose_family,
+    is_deep,
+    names_row,
+    require_available,
+    twin_of,
+)
 from .packing import Packing
 from .plan import make_packing_plan, make_plan
 from .probe import exact_dot
@@ -91,10 +103,10 @@ class CpuGemm:
     @property
     def capabilities(self) -> CpuCapabilities:
         traits = self.engine.traits
-        row = choose_family(FLOAT32, traits, token=self._token_in_force())
-        return CpuCapabilities(
-            self.info["engine"], traits.host, traits.relaxed_simd, self.zero_copy, row.token, self._reason(traits)
-        )
+        token = self._token_in_force()
+        check_names(None, token)
+        token = token or choose_family(FLOAT32, traits).token
+        return CpuCapabilities(self.info["engine"], traits.host, traits.relaxed_simd, self.zero_copy, token, self._reason(traits))
 
     @property
     def info(self) -> dict[str, str]:
@@ -111,13 +123,14 @@ class CpuGemm:
         exact: bool = False,
         packed_a: Packing | None = None,
         packed_b: Packing | None = None,
+        bias_by_row: bool = False,
     ) -> CpuCall:
         """Decide everything about a product. Offsets of the layouts play no part; the addresses of the call include them.
 
         deterministic: the kernel whose sums are the same on every machine. exact: the exact value of the expression (relu applied
         to it), rounded once; a gelu is an UnsupportedError, for its value can be given correctly rounded by no known bound.
         packed_a, packed_b: how an operand was packed by `prepare_packing`; its layout then has the batch strides of the packed
-        operands.
+        operands. bias_by_row: the bias is float32[m], an element for each row, not float32[n].
         ShapeError for sizes or strides that 32-bit addresses cannot express, AliasError for a D that names an element twice,
         UnsupportedError for a forced row that cannot run, or for what is packed and cannot be read (exact kernels read no panels).
         """
@@ -134,18 +147,26 @@ class CpuGemm:
             "table": EXACT_ROWS if exact else ROWS,
         }
         if problem.is_empty:
-            row = choose_family(accumulator, self.engine.traits, **choice)
+            work = replace(LARGE_WORK, type_a=problem.a.type, type_b=problem.b.type, type_d=problem.d.type)
+            row = choose_family(accumulator, self.engine.traits, work, **choice)
             return CpuCall(row.name, None if exact else row.order, None, False)
-        plan = make_plan(problem, activation, has_bias, packed_a=packed_a, packed_b=packed_b)
+        plan = make_plan(problem, activation, has_bias, packed_a=packed_a, packed_b=packed_b, bias_by_row=bias_by_row)
         row = choose_family(accumulator, self.engine.traits, plan.work, **choice)
-        blocking = block(row, plan.m, plan.n, plan.k, b_by_columns=plan.b.column != plan.b.type.size)
+        prepacked = bool(choice["packed"])
+        is_plain = not (prepacked or has_bias or activation)
+        if is_deep(row, plan.k, deep_k_bytes(knob("deep_kc_bytes")), plain=is_plain):
+            row = twin_of(row)
+        by_columns = plan.b.column != plan.b.type.size
+        blocking = block(row, plan.m, plan.n, plan.k, b_by_columns=by_columns, prepacked=prepacked)
         bound = self.engine.bind(row, plan, blocking)
         return CpuCall(row.name, None if exact else row.order, bound, plan.swapped)
 
-    def packing(self, side: str, accumulator: ElementType) -> Packing:
-        """How an operand of that side ("a" or "b") is packed for large products that sum in `accumulator`."""
-        row = choose_family(accumulator, self.engine.traits, family=self._family, token=self._token_in_force())
-        if row.suits:
+    def packing(self, side: str, element: ElementType) -> Packing:
+        """How an operand of that side ("a" or "b") is packed for large products of two operands of type `element`."""
+        work = replace(LARGE_WORK, type_a=element, type_b=element, type_d=element)
+        accumulator = accumulator_type(element, element)
+        row = choose_family(accumulator, self.engine.traits, work, family=self._family, token=self._token_in_force())
+        if row.reads_in_place:
             raise UnsupportedError(f"{row.name} is forced, whose kernel reads operands where they lie")
         return Packing.of(side, row)
 
@@ -157,7 +178,7 @@ class CpuGemm:
         """
         row = next(row for row in ROWS if packing.serves(row) and all(each.holds(self.engine.traits) for each in row.requires))
         plan = make_packing_plan(packing, layout, lanes, k, batch)
-        bound = self.engine.bind(row, plan, block(row, plan.m, plan.n, plan.k))
+        bound = self.engine.bind(row, plan, block(row, plan.m, plan.n, plan.k, prepacked=True))
         return CpuCall(row.name, row.order, bound, False)
 
     def prepare_int8(self, problem: Problem, *, block_words: int, keep_rows: bool) -> CpuCall:
@@ -175,21 +196,23 @@ class CpuGemm:
         return CpuCall(row.name, row.order, self.engine.bind(row, plan, block(row, plan.m, plan.n, plan.k)), plan.swapped)
 
     def run(
-        self, problem: Problem, a: Any, b: Any, c: Any, d: Any, *, bias: Any = None, activation: str | Activation | None = None
-    ) -> None:
+        self, problem: Problem, a: Any, b: Any, c: Any, d: Any, *, bias: Any = None, activation: str | Activation | None = None,
+        bias_by_row: bool = False,
+    ) -> None:  # fmt: skip
         """Multiply objects with the buffer protocol (C-contiguous; their bytes are taken as elements of the layouts' types).
 
         Each layout's range must lie in its buffer (ShapeError). D is written, and may share bytes with no input (AliasError) but a
-        C of the very same layout. c may be None where the problem has none; bias: float32[n] or None.
+        C of the very same layout. c may be None where the problem has none; bias: float32[n], with bias_by_row float32[m], or None.
         """
         act = activation if isinstance(activation, Activation) else Activation.of(activation)
-        call = self.prepare(problem, activation=act, has_bias=bias is not None)
+        call = self.prepare(problem, activation=act, has_bias=bias is not None, bias_by_row=bias_by_row)
         bias_layout = Layout(FLOAT32, 0, 1)
+        bias_shape = (1, problem.m if bias_by_row else problem.n)
         operands = [
             ("a", a, problem.a, (problem.m, problem.k), problem.batch if problem.reads_operands else None),
             ("b", b, problem.b, (problem.k, problem.n), problem.batch if problem.reads_operands else None),
             ("c", c, problem.c, (problem.m, problem.n), problem.batch if problem.c and problem.beta else None),
-            ("bias", bias, bias_layout, (1, problem.n), () if bias is not None else None),
+            ("bias", bias, bias_layout, bias_shape, () if bias is not None else None),
         ]
         with ExitStack() as held:
             output = held.enter_context(PinnedBuffer(d, writable=True))

@@ -3,6 +3,8 @@
 B, k x n, panels of 8 columns        each chain of depth after the other; in a chain, panel after panel; in a panel, step after step
 chain 0: [panel 0][panel 1] ..       the same bytes that a plain call packs into its scratch memory, so the product is the same
 chain 1: [panel 0][panel 1] ..       bit for bit; the width is that of the row's tile, the chains depend on k alone
+
+Where a family takes several steps at once, a chain is padded to whole groups (kernels/pack_groups.h); only the last can need it.
 """
 
 from __future__ import annotations
@@ -21,17 +23,21 @@ class Packing:
     """How an operand is packed.
 
     side: "a" (rows side by side) or "b" (columns). family: of the kernels. width: how many in a panel. element: the panels' type.
+    accumulator: what their products are summed in. depth_multiple: steps of depth in a group.
     """
 
     side: str
     family: str
     width: int
     element: ElementType
+    accumulator: ElementType
+    depth_multiple: int
 
     @staticmethod
     def of(side: str, row: Row) -> Packing:
         """What the kernels of `row` read."""
-        return Packing(side, row.family, row.rows if side == "a" else row.columns, row.accumulator)
+        width = row.rows if side == "a" else row.columns
+        return Packing(side, row.panels, width, row.element, row.accumulator, row.depth_multiple)
 
     def serves(self, row: Row) -> bool:
         """Whether the kernels of `row` read such panels."""
@@ -40,6 +46,10 @@ class Packing:
     def padded(self, lanes: int) -> int:
         """Rows of A or columns of B with those that fill the last panel."""
         return -(-lanes // self.width) * self.width
+
+    def depth(self, k: int) -> int:
+        """Steps of depth with those that fill the last group."""
+        return -(-k // self.depth_multiple) * self.depth_multiple
 
     def __str__(self) -> str:
         return f"{self.family} in panels of {self.width}"

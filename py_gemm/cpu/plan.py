@@ -59,19 +59,20 @@ class Plan:
     @property
     def shape_a(self) -> tuple[int, int]:
         """Rows and columns of A as it lies in memory."""
-        return (self.packed_a.padded(self.m) if self.packed_a else self.m, self.k)
+        return (self.packed_a.padded(self.m), self.packed_a.depth(self.k)) if self.packed_a else (self.m, self.k)
 
     @property
     def shape_b(self) -> tuple[int, int]:
         """Rows and columns of B as it lies in memory."""
-        return (self.k, self.packed_b.padded(self.n) if self.packed_b else self.n)
+        return (self.packed_b.depth(self.k), self.packed_b.padded(self.n)) if self.packed_b else (self.k, self.n)
 
     @property
     def shape_d(self) -> tuple[int, int]:
         """Rows and columns of what is written."""
         if self.packs is None:
             return self.m, self.n
-        return (self.packs.padded(self.m), self.k) if self.packs.side == "a" else (self.k, self.packs.padded(self.n))
+        depth = self.packs.depth(self.k)
+        return (self.packs.padded(self.m), depth) if self.packs.side == "a" else (depth, self.packs.padded(self.n))
 
     @property
     def bias_places(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -83,7 +84,8 @@ class Plan:
     @property
     def work(self) -> Work:
         """The plan as the choice of a kernel sees it."""
-        return Work(self.m, self.n, self.k, not self.packed_b and self.b.type.size in (self.b.row, self.b.column))
+        unit_stride = not self.packed_b and self.b.type.size in (self.b.row, self.b.column)
+        return Work(self.m, self.n, self.k, unit_stride, self.a.type, self.b.type, self.d.type)
 
 
 def make_plan(
@@ -95,22 +97,24 @@ def make_plan(
     keep_rows: bool = False,
     packed_a: Packing | None = None,
     packed_b: Packing | None = None,
+    bias_by_row: bool = False,
 ) -> Plan:
     """The plan of a problem that is not empty. Offsets of the layouts play no part: addresses are those of the first elements.
 
     block_words: the length of an integer product's block, which takes the place of the bias. keep_rows: rows keep their numbers,
     because something is stated for each of them. packed_a, packed_b: how an operand is prepacked; it
-    keeps its side then.
+    keeps its side then. bias_by_row: the bias has an element for each row, not for each column.
     """
     layouts = [problem.a, problem.b, problem.c or problem.d, problem.d]
     batch, strides = collapse_batch(problem.batch, tuple(layout.batch_strides for layout in layouts))
     a, b, c, d = (_matrix(layout, steps) for layout, steps in zip(layouts, strides, strict=True))
     m, n = problem.m, problem.n
     if packed_a:
-        a = Matrix(a.type, problem.k * a.type.size, a.type.size, a.batch)
+        a = Matrix(a.type, packed_a.depth(problem.k) * a.type.size, a.type.size, a.batch)
     if packed_b:
         b = Matrix(b.type, packed_b.padded(n) * b.type.size, b.type.size, b.batch)
-    bias_row, bias_column = 0, BIAS_TYPE.size if has_bias else 0
+    step = BIAS_TYPE.size if has_bias else 0
+    bias_row, bias_column = (step, 0) if bias_by_row else (0, step)
     may_swap = not (block_words or packed_a or packed_b)
     swapped = d.column != d.type.size and d.row == d.type.size and n > 1 and may_swap
     if swapped:
@@ -146,8 +150,8 @@ def make_packing_plan(packing: Packing, layout: Layout, lanes: int, k: int, batc
     operand = _matrix(layout, strides)
     m, n = (lanes, 1) if packing.side == "a" else (1, lanes)
     element = packing.element
-    width = k if packing.side == "a" else packing.padded(lanes)
-    step = packing.padded(lanes) * k * element.size
+    width = packing.depth(k) if packing.side == "a" else packing.padded(lanes)
+    step = packing.padded(lanes) * packing.depth(k) * element.size
     steps = []
     for size in reversed(sizes):
         steps.append(step)

@@ -1,7 +1,7 @@
 """Orders of summation as plain data, and their replay in NumPy, bit for bit: what a kernel must return if it sums as it states.
 
-    Chain()                  s = +0, then s = s + a[k] b[k] in increasing k
-    Slices(length)           chains of `length` steps; the first chain's sum is the total, the others are added to it in order
+    Chain()                  s = +0, then s = s + a[k] b[k] in increasing k; Chain((1, 0)): in groups of two, the odd step first
+    Slices(length, group)    chains of `length` steps; the first chain's sum is the total, the others are added to it in order
     Blocked(16, 2, 4)        chains of 16; 2 chains make a block, 4 blocks a group, groups the total; every level from +0. The last
                              chain is padded with zero products; at the end: total + (group + block)
     Lanes(count, inner)      lane l takes k = l, l + count, ..., summed by `inner`; the lanes' sums are added in order, the first as
@@ -57,29 +57,34 @@ class _Terms:
             return multiply_add(self.a[..., :, step, None], self.b[..., None, step, :], total)
         return total + self.product(step)
 
-    def chain(self, start: Array | None = None) -> Array:
-        total = self.zero() if start is None else start
-        for step in range(self.k):
-            total = self.add_product(step, total)
+    def chain(self, group: tuple[int, ...] = (0,)) -> Array:
+        total = self.zero()
+        for first in range(0, self.k, len(group)):
+            for step in group:
+                if first + step < self.k:
+                    total = self.add_product(first + step, total)
         return total
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """One product after another."""
+    """One product after another; in each group of len(group) steps of depth in the order that `group` says."""
+
+    group: tuple[int, ...] = (0,)
 
     def sum(self, terms: _Terms) -> Array:
-        return terms.chain()
+        return terms.chain(self.group)
 
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Chains of `length` steps; their sums in order, the first as it is."""
+    """Chains of `length` steps, with their groups; their sums in order, the first as it is."""
 
     length: int
+    group: tuple[int, ...] = (0,)
 
     def sum(self, terms: _Terms) -> Array:
-        return Split(self.length, Chain()).sum(terms)
+        return Split(self.length, Chain(self.group)).sum(terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,7 @@ def stated(order: CpuOrder | GpuOrder | LaneOrder, k: int, ranges: Ranges | None
     into `ranges`."""
     found: Order
     if isinstance(order, CpuOrder):
-        found = Slices(order.chain_length(k))
+        found = Slices(order.chain_length(k), order.group)
     elif isinstance(order, LaneOrder):
         found = Lanes(order.lanes, Blocked(order.chain, 1, 1))
     else:

@@ -105,5 +105,6 @@ def _run(engine: Engine, element: ElementType, a: NDArray[Any], b: NDArray[Any],
     left, right = (Matrix(element, each.strides[0], each.strides[1], ()) for each in (a, b))
     sums = Matrix(number, n * size, size, ())
     plan = Plan(m, n, k, (), left, right, None, sums, 1.0, 0.0, Activation.NONE, False, 0, 0, swapped=False)
-    nothing = Blocking(max(4, k), m, n, m, EXACT_BYTES, EXACT_BYTES, EXACT_BYTES, EXACT_BYTES)
+    depth = max(4, k)
+    nothing = Blocking(depth, depth, m, n, m, EXACT_BYTES, EXACT_BYTES, EXACT_BYTES, EXACT_BYTES, (1, 1))
     engine.bind(LIMBS_ROW, plan, nothing)(arrays.address(a), arrays.address(b), 0, arrays.address(limbs), 0)

@@ -9,9 +9,10 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+import py_gemm
 from py_gemm.cpu.families import ROWS, Row
 from py_gemm.cpu.gemm import CpuGemm
-from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, ElementType
+from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, ElementType
 from py_gemm.epilogue import Activation
 from py_gemm.problem import Layout, Problem
 
@@ -26,9 +27,11 @@ NUMPY_TYPES: dict[str, np.dtype[Any]] = {
 ELEMENT_TYPES: dict[np.dtype[Any], ElementType] = {
     NUMPY_TYPES[element.name]: element for element in (FLOAT32, FLOAT16, BFLOAT16, FLOAT64)
 }
-ROW_NAMES = [row.name for row in ROWS if row.accumulator in (FLOAT32, FLOAT64)]
-FLOAT32_ROWS = [row.name for row in ROWS if row.accumulator is FLOAT32]
+# Rows that take any types; those of the half families are HALF_ROWS.
+FLOAT32_ROWS = [row.name for row in ROWS if row.accumulator is FLOAT32 and row.inputs is None]
 FLOAT64_ROWS = [row.name for row in ROWS if row.accumulator is FLOAT64]
+ROW_NAMES = [row.name for row in ROWS if row.accumulator is not INT32 and row.inputs is None]
+HALF_ROWS = [row.name for row in ROWS if row.inputs is not None]
 
 
 def row_named(name: str) -> Row:
@@ -80,12 +83,15 @@ def multiply(
     alpha: float = 1.0,
     beta: float | None = None,
     bias: Array | None = None,
+    bias_by_row: bool = False,
     activation: Activation = Activation.NONE,
     deterministic: bool = False,
 ) -> Array:
     """D, written into `d`; batch dimensions broadcast to those of `d`."""
     problem = problem_of(a, b, d, c, alpha=alpha, beta=beta)
-    call = gemm.prepare(problem, activation=activation, has_bias=bias is not None, deterministic=deterministic)
+    call = gemm.prepare(
+        problem, activation=activation, has_bias=bias is not None, bias_by_row=bias_by_row, deterministic=deterministic
+    )
     call(address_of(a), address_of(b), address_of(c), address_of(d), address_of(bias))
     return d
 
@@ -134,3 +140,10 @@ def frame_is_whole(view: Array, room: Array) -> bool:
     """Whether everything around `view` is still the sentinel. Overwrites `view`."""
     view[...] = -77
     return bool(np.all(room == np.asarray(-77, room.dtype)))
+
+
+def last_variant() -> str:
+    """The row that the front door's last product ran on."""
+    report = py_gemm.last_run()
+    assert report is not None
+    return report.variant

@@ -25,7 +25,7 @@ def test_module_may_run_on_a_borrowed_memory(module: str) -> None:
     assert not contents.has_data
     assert not contents.runs_at_start
     assert not contents.has_function_table
-    assert set(contents.exports) == {(row.name, FUNCTION) for row in ALL_ROWS if row.module == module}
+    assert set(contents.exports) == {(row.function, FUNCTION) for row in ALL_ROWS if row.module == module}
 
 
 def test_an_object_that_uses_the_stack_is_refused() -> None:

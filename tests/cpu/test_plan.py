@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from py_gemm.cpu.arguments import ADDRESSES, argument_bytes, pack_arguments
+from py_gemm.cpu.arguments import ADDRESSES, VERSION, argument_bytes, pack_arguments
 from py_gemm.cpu.blocking import FIXED_BYTES, block
 from py_gemm.cpu.engines.host_memory import line_view
 from py_gemm.cpu.kernels import build
@@ -106,9 +106,10 @@ def test_argument_block_agrees_with_the_header() -> None:
     assert np.frombuffer(packed, "<f8", 1, int(at_alpha))[0] == 2.5
     assert argument_bytes(plan) == len(packed) == int(at_batch)
     words = np.frombuffer(packed, "<u4")
-    assert list(words[ADDRESSES.size // 4 :][:4]) == [3, 3, 4, 5]
+    assert list(words[ADDRESSES.size // 4 :][:4]) == [VERSION, 3, 4, 5]
     assert words[20 + 3] == 2**32 - 8, "strides are bytes modulo 2^32"
     assert f"SCRATCH_FIXED = {FIXED_BYTES}" in header
+    assert f"ARGUMENTS_VERSION = {VERSION} " in header
 
 
 @st.composite

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from py_gemm.cpu.families import ROWS
-from py_gemm.dtypes import INT32
+from py_gemm.dtypes import BFLOAT16, INT32
 from py_gemm.errors import ShapeError
 from py_gemm.exact.fused import multiply_add
 from py_gemm.exact.orders import Blocked, Chain, Lanes, Order, Pairs, Slices, Split, replay, stated
@@ -185,8 +185,24 @@ def test_rows_state_their_orders() -> None:
     for row in ROWS:
         if row.accumulator is INT32:  # sums of integers wrap and have no order
             continue
-        assert stated(row.order, 257) == Slices(132)
-        assert stated(row.order, 100) == Slices(100)
+        group = (0, 1) if row.element is BFLOAT16 else (0,)
+        assert row.order.group == tuple(range(row.depth_multiple)) == group, "even, then odd"
+        assert stated(row.order, 257) == Slices(132, group)
+        assert stated(row.order, 100) == Slices(100, group)
+
+
+def test_a_group_is_summed_in_its_order() -> None:
+    """Even before odd is increasing k; odd before even, as x86's bfloat16 dot product has it, is another sum."""
+    source = np.random.default_rng(7)
+    a, b = source.standard_normal((9, 301)).astype(np.float32), source.standard_normal((301, 8)).astype(np.float32)
+    for fused in (False, True):
+        plain = replay(Slices(100), a, b, fused=fused)
+        assert np.array_equal(replay(Slices(100, (0, 1)), a, b, fused=fused), plain)
+        swapped = replay(Slices(100, (1, 0)), a, b, fused=fused)
+        assert not np.array_equal(swapped, plain)
+        turned = np.arange(301).reshape(-1)
+        turned[:300] = turned[:300].reshape(-1, 2)[:, ::-1].reshape(-1)
+        assert np.array_equal(swapped, replay(Slices(100), a[:, turned], b[turned], fused=fused)), "the last step goes alone"
 
 
 def test_the_sign_of_a_zero_sum() -> None:

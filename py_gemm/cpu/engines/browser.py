@@ -100,7 +100,7 @@ class BrowserEngine:
         return exports
 
     def bind(self, row: Row, plan: Plan, blocking: Blocking) -> Bound:
-        function = getattr(self.load(row.module), row.name)
+        function = getattr(self.load(row.module), row.function)
         arguments = pack_arguments(plan, blocking)
         block = OwnedBlock(len(arguments))
         block.write(arguments)

@@ -146,7 +146,7 @@ class _CopyingCall:
                 for place, transfer, address in zip(self._places, self._inputs, (a, b, c, d, bias), strict=True):
                     if transfer:
                         _copy_lines_in(room, transfer, place, address)
-                room.run(row.name, 0, self._scratch)
+                room.run(row.function, 0, self._scratch)
                 _copy_lines_out(room, self._output, self._places[3], d)
             finally:
                 engine.give_back(row.module)

@@ -21,7 +21,7 @@ enum { NONE = 0, RELU = 1, GELU_ERF = 2, GELU_TANH = 3 };
 // ../arguments.py
 enum { A_IS_PANELS = 1, B_IS_PANELS = 2, D_IS_PANELS_OF_A = 4, D_IS_PANELS_OF_B = 8 };
 
-enum { ARGUMENTS_VERSION = 3 };
+enum { ARGUMENTS_VERSION = 4 };
 enum { STATUS_DONE = 0, STATUS_OTHER_VERSION = 1 };
 
 typedef struct {
@@ -39,11 +39,13 @@ typedef struct {
   uint32_t row_a, depth_a, depth_b, column_b, row_c, column_c, row_d, column_d;
   uint32_t bias_row, bias_column;    // bytes; one of them is zero
   uint32_t packing;                  // which operands are panels already, or become panels in D (driver.h)
-  uint32_t chain;                    // products summed one after another from zero (blocking.py: kc)
+  uint32_t chain;                    // products summed one after another from zero
+  uint32_t slice;                    // steps of depth packed at a time (kc): a chain, or all of k
   uint32_t block_rows;               // rows of A packed at a time (mc)
   uint32_t block_columns;            // columns of B packed at a time (nc)
   uint32_t total_rows;               // rows whose running totals are kept at a time (ms)
   uint32_t panel_a, panel_b, totals; // where in the scratch memory these three begin
+  uint32_t tile_rows, tile_columns;  // for kernels that take any tile
   uint32_t rank;
   Dimension batch[]; // slowest first
 } Arguments;
@@ -54,6 +56,6 @@ enum { SCRATCH_ZEROS = 0, SCRATCH_TILE = 192, SCRATCH_BIAS = 384, SCRATCH_BIAS_I
 
 _Static_assert(sizeof(Dimension) == 24, "Dimension is 6 words");
 _Static_assert(__builtin_offsetof(Arguments, alpha) == 64, "alpha is aligned");
-_Static_assert(__builtin_offsetof(Arguments, batch) == 156, "the batch follows 156 bytes");
+_Static_assert(__builtin_offsetof(Arguments, batch) == 168, "the batch follows 168 bytes");
 
 #endif

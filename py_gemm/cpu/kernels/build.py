@@ -25,13 +25,14 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "dot": ("gemm_i8_dot.c",),
     "sdot": ("gemm_i8_sdot.c",),
     "i16": ("gemm_i8_i16.c",),
+    "pairs": ("gemm_bf16dot.c",),
     "exact_relaxed": _EXACT,
     "exact_simd128": _EXACT,
 }
 _PLAIN = "generic+simd128+bulk_memory"
 _RELAXED = f"{_PLAIN}+relaxed_simd"
 FEATURES = {
-    "relaxed": _RELAXED, "simd128": _PLAIN, "dot": _RELAXED, "sdot": _RELAXED, "i16": _PLAIN,
+    "relaxed": _RELAXED, "simd128": _PLAIN, "dot": _RELAXED, "sdot": _RELAXED, "i16": _PLAIN, "pairs": _PLAIN,
     "exact_relaxed": _RELAXED, "exact_simd128": _PLAIN,
 }  # fmt: skip
 
@@ -90,7 +91,7 @@ def check_module(name: str, module: bytes) -> None:
         raise BuildError(f"{name}: imports {contents.imports}, not env.memory alone")
     if contents.has_data or contents.runs_at_start or contents.has_function_table:
         raise BuildError(f"{name}: holds data, a start function or a function table")
-    expected = {(row.name, FUNCTION) for row in ALL_ROWS if row.module == name}
+    expected = {(row.function, FUNCTION) for row in ALL_ROWS if row.module == name}
     if set(contents.exports) != expected:
         raise BuildError(f"{name}: exports {sorted(contents.exports)}, not {sorted(expected)}")
 

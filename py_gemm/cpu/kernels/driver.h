@@ -3,10 +3,13 @@
 //
 //   for each product of the batch
 //     for each block of nc columns, for each block of ms rows        their running totals stay in the scratch memory
-//       for each chain of kc steps of depth                          in increasing k
+//       for each slice of kc steps of depth                          in increasing k
 //         pack kc x nc of B, unless it is packed already
-//         for each block of mc rows: pack mc x kc of A, unless it is packed already, then for each tile: the sums of this chain, from zero;
-//           the first chain's sums become the totals, later ones are added to them; the last goes on to finish_tile
+//         for each block of mc rows: pack mc x kc of A, unless it is packed already, then for each tile, for each chain of the slice:
+//           its sums, from zero; the first chain's become the totals, later ones are added to them; the last goes on to finish_tile
+//
+// A slice is one chain, and the totals wait in the scratch memory for the next one; or it is the whole depth (a single panel), and the
+// totals are those of the tile at hand. The additions are the same ones in the same order, so the bits do not tell which it was.
 //
 // The order in which an element's products are added depends on k alone, never on m, n or the batch.
 // The functions take the shape of the tile as constants. No stack, no data: everything else lives in the scratch memory.
@@ -56,27 +59,36 @@ typedef void Product(const Arguments *arguments, Operands operands, address scra
 INLINE void multiply_block(const uint32_t rows_of_tile, const uint32_t columns_of_tile, MicroKernel *micro_kernel,
                            const Arguments *arguments, Operands operands, address scratch, address panels_a, address panel_b,
                            uint32_t row_base, uint32_t rows, uint32_t column_base, uint32_t columns, address totals,
-                           uint32_t depth, uint32_t first_chain, uint32_t last_chain) {
+                           uint32_t depth, uint32_t first_slice, uint32_t last_slice) {
   const uint32_t tile_bytes = rows_of_tile * columns_of_tile * REAL_BYTES;
+  const uint32_t totals_step = first_slice && last_slice ? 0 : tile_bytes;
   const address start = scratch + SCRATCH_ZEROS, tile = scratch + SCRATCH_TILE;
   for (uint32_t column = 0; column < columns; column += columns_of_tile) {
     address panel_a = panels_a;
     const uint32_t wide = smaller(columns - column, columns_of_tile);
     address bias = arguments->bias + row_base * arguments->bias_row + (column_base + column) * arguments->bias_column;
-    if (last_chain && arguments->has_bias) load_bias(arguments, scratch, column_base + column, bias, wide);
+    if (last_slice && arguments->has_bias) load_bias(arguments, scratch, column_base + column, bias, wide);
     for (uint32_t row = 0; row < rows; row += rows_of_tile) {
       BEGIN_TILE(rows_of_tile, arguments, panel_a, panel_b, depth, start);
-      const address into = first_chain && !last_chain ? totals : tile;
-      micro_kernel(STEPS_OF(depth), panel_a + HEAD_BYTES(rows_of_tile), panel_b + HEAD_BYTES(columns_of_tile), start, into);
-      if (!first_chain) add_tile(tile_bytes, totals, tile, last_chain ? tile : totals);
-      if (last_chain) {
+      address a = panel_a + HEAD_BYTES(rows_of_tile), b = panel_b + HEAD_BYTES(columns_of_tile);
+      uint32_t first = first_slice;
+      for (uint32_t left = depth; left > 0; first = 0) {
+        const uint32_t chain = smaller(left, arguments->chain);
+        left -= chain;
+        const uint32_t last = last_slice && left == 0;
+        micro_kernel(STEPS_OF(chain), a, b, start, first && !last ? totals : tile);
+        if (!first) add_tile(tile_bytes, totals, tile, last ? tile : totals);
+        a += PANEL_BYTES(chain, rows_of_tile) - HEAD_BYTES(rows_of_tile);
+        b += PANEL_BYTES(chain, columns_of_tile) - HEAD_BYTES(columns_of_tile);
+      }
+      if (last_slice) {
         const uint32_t i = row_base + row, j = column_base + column;
         FINISH_TILE(i, j, columns_of_tile, arguments, scratch, operands.c + i * arguments->row_c + j * arguments->column_c,
                     operands.d + i * arguments->row_d + j * arguments->column_d, bias, smaller(rows - row, rows_of_tile), wide, 1);
         bias += rows_of_tile * arguments->bias_row;
       }
       panel_a += PANEL_BYTES(depth, rows_of_tile);
-      totals += tile_bytes;
+      totals += totals_step;
     }
     panel_b += PANEL_BYTES(depth, columns_of_tile);
   }
@@ -89,10 +101,10 @@ INLINE void pack_whole(const uint32_t rows_of_tile, const uint32_t columns_of_ti
     const uint32_t depth = smaller(arguments->k - step, arguments->chain);
     if (arguments->packing & D_IS_PANELS_OF_A) {
       pack_a(arguments->type_a, operands.a + step * arguments->depth_a, arguments->row_a, arguments->depth_a, arguments->m, depth,
-             operands.d + step * tiled(arguments->m, rows_of_tile) * REAL_BYTES);
+             operands.d + PANEL_BYTES(step, tiled(arguments->m, rows_of_tile)));
     } else {
       pack_b(arguments->type_b, operands.b + step * arguments->depth_b, arguments->column_b, arguments->depth_b, arguments->n, depth,
-             operands.d + step * tiled(arguments->n, columns_of_tile) * REAL_BYTES);
+             operands.d + PANEL_BYTES(step, tiled(arguments->n, columns_of_tile)));
     }
   }
 }
@@ -109,11 +121,11 @@ INLINE void multiply(const uint32_t rows_of_tile, const uint32_t columns_of_tile
     const uint32_t columns_in_tiles = tiled(columns, columns_of_tile);
     for (uint32_t top = 0; top < m; top += arguments->total_rows) {
       const uint32_t bottom = top + smaller(m - top, arguments->total_rows);
-      for (uint32_t step = 0; step < k; step += arguments->chain) {
-        const uint32_t depth = smaller(k - step, arguments->chain);
+      for (uint32_t step = 0; step < k; step += arguments->slice) {
+        const uint32_t depth = smaller(k - step, arguments->slice);
         address panels_b = scratch + arguments->panel_b;
         if (arguments->packing & B_IS_PANELS) {
-          panels_b = operands.b + (step * tiled(n, columns_of_tile) + column * depth) * REAL_BYTES;
+          panels_b = operands.b + PANEL_BYTES(step, tiled(n, columns_of_tile)) + PANEL_BYTES(depth, column);
         } else {
           pack_b(arguments->type_b, operands.b + step * arguments->depth_b + column * arguments->column_b, arguments->column_b,
                  arguments->depth_b, columns, depth, panels_b);
@@ -123,13 +135,14 @@ INLINE void multiply(const uint32_t rows_of_tile, const uint32_t columns_of_tile
           const uint32_t rows = smaller(bottom - row, arguments->block_rows);
           address panels_a = scratch + arguments->panel_a;
           if (arguments->packing & A_IS_PANELS) {
-            panels_a = operands.a + (step * tiled(m, rows_of_tile) + row * depth) * REAL_BYTES;
+            panels_a = operands.a + PANEL_BYTES(step, tiled(m, rows_of_tile)) + PANEL_BYTES(depth, row);
           } else {
             pack_a(arguments->type_a, operands.a + row * arguments->row_a + step * arguments->depth_a, arguments->row_a,
                    arguments->depth_a, rows, depth, panels_a);
             PACKED_A(arguments, scratch, row, rows, depth)
           }
-          const address totals = scratch + arguments->totals + (row - top) * columns_in_tiles * REAL_BYTES;
+          const address totals =
+              scratch + arguments->totals + (depth < k ? (row - top) * columns_in_tiles * REAL_BYTES : 0);
           multiply_block(rows_of_tile, columns_of_tile, micro_kernel, arguments, operands, scratch, panels_a, panels_b, row, rows,
                          column, columns, totals, depth, step == 0, step + depth >= k);
         }

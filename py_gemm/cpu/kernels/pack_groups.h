@@ -8,11 +8,20 @@
 //
 // A panel begins with HEAD_WORDS words a lane, left to the includer. Every element goes through a transform, and every pad (lanes past
 // the edge, steps past the depth) is the transform of 0. Never reads outside the operand.
+// Elements of an operand are bytes, or have 16 bits where the includer says so (SOURCE_BYTES).
 // The includer defines GROUP_STEPS, HEAD_WORDS, word_of_bytes(type, side, four bytes) -> a word of GROUP_STEPS elements,
 // load_words(type, side, address) -> a vector of 4 words, the next 4 groups of a lane, and
 // load_eight(type, side, address, depth_stride, words) -> two vectors, one group of eight lanes that lie side by side.
 
 enum { SIDE_A = 0, SIDE_B = 1 };
+
+#ifndef SOURCE_BYTES
+#define SOURCE_BYTES 1
+#endif
+
+INLINE uint32_t element_bits(address where) {
+  return SOURCE_BYTES == 1 ? *(const uint8_t *)at(where) : *(const uint16_t *)at(where);
+}
 
 INLINE uint32_t groups_of(uint32_t depth) { return (depth + GROUP_STEPS - 1) / GROUP_STEPS; }
 INLINE uint32_t group_panel_bytes(uint32_t depth, const uint32_t width) { return (groups_of(depth) + HEAD_WORDS) * width * 4; }
@@ -26,7 +35,7 @@ INLINE void pack_words(const uint32_t width, const uint32_t type, const uint32_t
     for (uint32_t step = first * GROUP_STEPS; step < depth; step += GROUP_STEPS) {
       uint32_t bytes = 0;
       for (uint32_t each = 0; each < GROUP_STEPS; each++) {
-        if (lane < lanes && step + each < depth) bytes |= (uint32_t)(*(const uint8_t *)at(from)) << (8 * each);
+        if (lane < lanes && step + each < depth) bytes |= element_bits(from) << (8 * SOURCE_BYTES * each);
         from += depth_stride;
       }
       *(uint32_t *)to(into) = word_of_bytes(type, side, bytes);
@@ -51,7 +60,7 @@ INLINE void pack_depth(const uint32_t width, const uint32_t type, const uint32_t
       wasm_v128_store(to(into + width * 4), wasm_i64x2_shuffle(ab_low, cd_low, 1, 3));
       wasm_v128_store(to(into + 2 * width * 4), wasm_i64x2_shuffle(ab_high, cd_high, 0, 2));
       wasm_v128_store(to(into + 3 * width * 4), wasm_i64x2_shuffle(ab_high, cd_high, 1, 3));
-      from += 4 * GROUP_STEPS;
+      from += 4 * GROUP_STEPS * SOURCE_BYTES;
       into += 4 * width * 4;
     }
   }
@@ -64,11 +73,11 @@ INLINE void pack_depth(const uint32_t width, const uint32_t type, const uint32_t
       wasm_v128_store64_lane(to(into + width * 4), low, 1);
       wasm_v128_store64_lane(to(into + 2 * width * 4), high, 0);
       wasm_v128_store64_lane(to(into + 3 * width * 4), high, 1);
-      from += 4 * GROUP_STEPS;
+      from += 4 * GROUP_STEPS * SOURCE_BYTES;
       into += 4 * width * 4;
     }
   }
-  pack_words(width, type, side, source, lane_stride, 1, width, depth, whole, words);
+  pack_words(width, type, side, source, lane_stride, SOURCE_BYTES, width, depth, whole, words);
 }
 
 // Eight lanes lie side by side.
@@ -84,7 +93,7 @@ INLINE void pack_eight_lanes(const uint32_t type, const uint32_t side, address s
     from += GROUP_STEPS * depth_stride;
     into += 32;
   }
-  pack_words(8, type, side, source, 1, depth_stride, 8, depth, whole, words);
+  pack_words(8, type, side, source, SOURCE_BYTES, depth_stride, 8, depth, whole, words);
 }
 
 INLINE void pack_groups(const uint32_t width, const uint32_t type, const uint32_t side, address source, uint32_t lane_stride,
@@ -92,9 +101,9 @@ INLINE void pack_groups(const uint32_t width, const uint32_t type, const uint32_
   for (uint32_t lane = 0; lane < lanes; lane += width) {
     const address words = panel + HEAD_WORDS * width * 4;
     const uint32_t whole = lane + width <= lanes;
-    if (whole && depth_stride == 1) {
+    if (whole && depth_stride == SOURCE_BYTES) {
       pack_depth(width, type, side, source, lane_stride, depth, words);
-    } else if (whole && lane_stride == 1 && width == 8) {
+    } else if (whole && lane_stride == SOURCE_BYTES && width == 8) {
       pack_eight_lanes(type, side, source, depth_stride, depth, words);
     } else {
       pack_words(width, type, side, source, lane_stride, depth_stride, lanes - lane, depth, 0, words);
@@ -107,7 +116,9 @@ INLINE void pack_groups(const uint32_t width, const uint32_t type, const uint32_
 #define GROUP_PACKER(width, side)                                                                                                \
   static __attribute__((noinline)) void pack_##width(uint32_t type, address source, uint32_t lane_stride, uint32_t depth_stride, \
                                                      uint32_t lanes, uint32_t depth, address panel) {                            \
-    if (type == UINT8) {                                                                                                         \
+    if (SOURCE_BYTES == 2) {                                                                                                     \
+      pack_groups(width, BFLOAT16, side, source, lane_stride, depth_stride, lanes, depth, panel);                                \
+    } else if (type == UINT8) {                                                                                                  \
       pack_groups(width, UINT8, side, source, lane_stride, depth_stride, lanes, depth, panel);                                   \
     } else {                                                                                                                     \
       pack_groups(width, INT8, side, source, lane_stride, depth_stride, lanes, depth, panel);                                    \

@@ -120,6 +120,10 @@ class SummationOrder:
         return max(4, -(-k // (chains * 4)) * 4)
 
 
+# The room for a tile and for the bias of its columns in the scratch memory (kernels/arguments.h: SCRATCH_TILE, SCRATCH_BIAS).
+TILE_BYTES, TILE_ROW_BYTES = 192, 64
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One kernel. `requires`: without them it cannot run. `prefers`, `suits`: where one does not hold, a later row is the better
@@ -150,6 +154,11 @@ class Row:
     output: ElementType | None = None
     twin: str | None = None
     panel_type: ElementType | None = None
+
+    def __post_init__(self) -> None:
+        size = self.accumulator.size
+        if self.rows * self.columns * size > TILE_BYTES or self.columns * size > TILE_ROW_BYTES:
+            raise ValueError(f"{self.name}: a tile holds at most {TILE_BYTES} bytes of sums and {TILE_ROW_BYTES} in a row")
 
     @property
     def module(self) -> str:
@@ -246,6 +255,10 @@ ROWS: tuple[Row, ...] = (
     Row("gemm_f64", "relaxed", 4, 4, FLOAT64, _RELAXED, (RELAXED_SIMD,)),
     Row("gemv_f64", "simd128", 4, 4, FLOAT64, _PLAIN, suits=_VECTORS),
     Row("gemm_f64", "simd128", 4, 4, FLOAT64, _PLAIN),
+    *_halves(SCALAR_TOKEN, 4, _PLAIN, prefers=(ASKED_FOR,)),
+    Row("gemm_f32", SCALAR_TOKEN, 4, 8, FLOAT32, _PLAIN, prefers=(ASKED_FOR,)),
+    *_pairs(SCALAR_TOKEN, ASKED_FOR),
+    Row("gemm_f64", SCALAR_TOKEN, 4, 4, FLOAT64, _PLAIN, prefers=(ASKED_FOR,)),
     # Sums of integers wrap and have no order; `order` only says how far the driver walks at a time (the same bytes for all).
     Row("gemm_i8", "dot", 6, 8, INT32, _QUADS, (RELAXED_SIMD, EXACT_DOT), (BROWSER_HOST,), depth_multiple=4, head_words=2),
     Row("gemm_i8", "sdot", 6, 8, INT32, _QUADS, (RELAXED_SIMD, EXACT_SDOT), (BROWSER_HOST,), depth_multiple=4, head_words=2),

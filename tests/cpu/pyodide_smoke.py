@@ -12,6 +12,7 @@ import hashlib
 import math
 import random
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from py_gemm.cpu.engines import browser
@@ -51,7 +52,8 @@ def check() -> dict[str, Any]:
     return {"info": gemm.info, "relaxed_simd": found.relaxed_simd, "dot": dot, "token": found.token, "ran": ran[0]}
 
 
-# SHA-256 of results of mode "deterministic": the same in every engine, on every machine. Recorded under wasmtime.
+# SHA-256 of results of mode "deterministic", and of rows without relaxed SIMD that are forced: the same in every engine, on every
+# machine. Recorded under wasmtime.
 RECORDED = {
     "float32 13x17x300 none": "3fadb222d3548d75a10f1802a425603a61abad5266ef7ce232b0ba2f5a74f282",
     "float32 1x45x600 gelu_erf": "7d8891be06e46f8bbd093497d0bdf0ba35145265ed5e18b3861d8476b3b91983",
@@ -60,6 +62,15 @@ RECORDED = {
     "bfloat16 3x40x1100 relu": "b547541ad08e533c85af0b1743bbb75c2f5fc43bf6f949d7ddcc8b06c1e71d29",
     "float64 13x17x300 gelu_erf": "6b9ac4675920a6545491e6f17a44876d9ed547cd2c06ca48ba6edbcf27b48538",
     "float64 2x21x700 gelu_tanh": "377704f20360cf1e38b26b23920d41adbf6c96a3f84ff364d36f88b152d3c342",
+    "gemm_bf16dot_4x8_pairs 13x17x301": "55b7c9f5877d77867c06c4cc701bf29bcf2736d22063f657799516457171841f",
+    "gemm_bf16dot_f32_4x8_pairs 5x9x600": "93fb244433c5efa3de2d3498d6783f8a3375cd9f5dc4806feb9e1fae5db3f8df",
+    "gemm_bf16_f32_4x8_simd128 7x11x300": "580f870fbecacb39cc003beddb17be74b6961a9bfe6149b16a676c6dfa5cd018",
+    "gemm_f16_f32_4x8_simd128 7x11x300": "0cc5fdd3df17cb6c1c47dd4b3faf4235fba5f0340415b14ab04b4c7bddd49445",
+    "gemm_f16_f32_4x8_simd128 5x9x8200": "2da4cebeacbbabb277112e6bd46e2ed2cf60765b6d6e7b247c5c8565e312d100",
+    "gemm_f32_4x8_scalar 13x17x300": "c070f7da7f2a352dd51d2b0a7dc61e3707a02dc8a1df8302c2467df03475689c",
+    "gemm_f64_4x4_scalar 5x7x300": "d57f8f122cf7d88743e3a80f708fee8e2a7a9c802eeb4df2f74d604af149cc9d",
+    "gemm_bf16_4x8_scalar 5x9x300": "ae70564ae85579ff1b4b69e94778fb39c2a12c0f331265e1fbc44ee8133c7266",
+    "gemm_bf16dot_4x8_scalar 13x17x301": "55b7c9f5877d77867c06c4cc701bf29bcf2736d22063f657799516457171841f",
 }
 
 
@@ -79,6 +90,18 @@ def deterministic_hashes(gemm: CpuGemm) -> dict[str, str]:
         with PinnedBuffer(a) as x, PinnedBuffer(b) as y, PinnedBuffer(c) as z, PinnedBuffer(bias) as w, PinnedBuffer(d) as into:
             call(x.address, y.address, z.address, into.address, w.address)
         found[f"{kind} {m}x{n}x{k} {activation.lower()}"] = hashlib.sha256(d).hexdigest()
+    for family, m, n, k in (
+        ("gemm_bf16dot_4x8_pairs", 13, 17, 301), ("gemm_bf16dot_f32_4x8_pairs", 5, 9, 600),
+        ("gemm_bf16_f32_4x8_simd128", 7, 11, 300), ("gemm_f16_f32_4x8_simd128", 7, 11, 300), ("gemm_f16_4x8_simd128", 5, 9, 8200), ("gemm_f32_4x8_scalar", 13, 17, 300),
+        ("gemm_f64_4x4_scalar", 5, 7, 300), ("gemm_bf16_4x8_scalar", 5, 9, 300), ("gemm_bf16dot_4x8_scalar", 13, 17, 301),
+    ):  # fmt: skip
+        row = next(each for each in ROWS if each.name == family)
+        kind, into_kind = row.inputs or row.accumulator, row.output or row.accumulator
+        a, b, d = _numbers(kind, m * k, 1), _numbers(kind, k * n, 2), bytearray(m * n * into_kind.size)
+        problem = Problem(m, n, k, Layout(kind, k, 1), Layout(kind, n, 1), Layout(into_kind, n, 1), None, (), 0.7)
+        forced = CpuGemm(family=family, engine=gemm.engine)
+        forced.run(problem, a, b, None, d)
+        found[f"{forced.prepare(problem).variant} {m}x{n}x{k}"] = hashlib.sha256(d).hexdigest()
     return found
 
 
@@ -111,21 +134,31 @@ def check_rows(gemm: CpuGemm) -> list[str]:
         except UnsupportedError as error:
             expect("lacks relaxed SIMD", error)
             continue
-        code = CODES[row.accumulator]
+        kind, into_kind = row.inputs or row.accumulator, row.output or row.accumulator
         for m, n, k in ((1, 1, 1), (5, 7, 9), (6, 8, 4), (17, 33, 65), (13, 9, 300)):
-            a = array.array(code, [chance.randint(-3, 3) for _ in range(m * k)])
-            b = array.array(code, [chance.randint(-3, 3) for _ in range(k * n)])
-            d = array.array(code, [SENTINEL]) * (m * (n + 2) + 2)
-            kind = row.accumulator
-            problem = Problem(m, n, k, Layout(kind, k, 1), Layout(kind, n, 1), Layout(kind, n + 2, 1, (), 2))
+            a = [chance.randint(-3, 3) for _ in range(m * k)]
+            b = [chance.randint(-3, 3) for _ in range(k * n)]
+            d = stored(into_kind, [SENTINEL]) * (m * (n + 2) + 2)
+            problem = Problem(m, n, k, Layout(kind, k, 1), Layout(kind, n, 1), Layout(into_kind, n + 2, 1, (), 2))
             assert forced.prepare(problem).variant == row.name
-            forced.run(problem, a, b, None, d)
+            forced.run(problem, stored(kind, a), stored(kind, b), None, d)
             for i in range(m):
-                line = list(d[2 + i * (n + 2) : 2 + i * (n + 2) + n])
-                assert line == [sum(a[i * k + s] * b[s * n + j] for s in range(k)) for j in range(n)], (row.name, m, n, k, i)
-                assert list(d[i * (n + 2) : i * (n + 2) + 2]) == [SENTINEL] * 2
+                line = d[2 + i * (n + 2) : 2 + i * (n + 2) + n]
+                sums = [sum(a[i * k + s] * b[s * n + j] for s in range(k)) for j in range(n)]
+                assert line == stored(into_kind, sums), (row.name, m, n, k, i)
+                assert d[i * (n + 2) : i * (n + 2) + 2] == stored(into_kind, [SENTINEL] * 2)
         ran.append(row.name)
     return ran
+
+
+def stored(kind: ElementType, values: Sequence[float]) -> array.array[Any]:
+    """The numbers as elements of a type, each rounded to nearest, ties to even; halves as their bits."""
+    if kind in CODES:
+        return array.array(CODES[kind], values)
+    if kind is FLOAT16:
+        return array.array("H", struct.pack(f"<{len(values)}e", *values))
+    wide = [struct.unpack("<I", struct.pack("<f", value))[0] for value in values]
+    return array.array("H", [(bits + 0x7FFF + (bits >> 16 & 1)) >> 16 for bits in wide])
 
 
 def check_integers(gemm: CpuGemm) -> list[str]:

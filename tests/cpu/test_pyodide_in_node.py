@@ -44,5 +44,5 @@ def test_cpu_floor(pyodide: str, way: str, flags: tuple[str, ...]) -> None:
     assert answer["token"] == ("relaxed" if answer["relaxed_simd"] else "simd128")
     if flags:
         assert answer["relaxed_simd"]
-    tokens = {"simd128", "i16", answer["dot"]} | ({"relaxed"} if answer["relaxed_simd"] else set())
+    tokens = {"simd128", "pairs", "scalar", "i16", answer["dot"]} | ({"relaxed"} if answer["relaxed_simd"] else set())
     assert answer["ran"] == [row.name for row in ROWS if row.token in tokens]

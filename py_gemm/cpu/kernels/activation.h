@@ -9,8 +9,6 @@
 #ifndef PY_GEMM_ACTIVATION_H
 #define PY_GEMM_ACTIVATION_H
 
-#include <wasm_simd128.h>
-
 #include "arguments.h"
 #include "element.h"
 

@@ -26,6 +26,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "sdot": ("gemm_i8_sdot.c",),
     "i16": ("gemm_i8_i16.c",),
     "pairs": ("gemm_bf16dot.c",),
+    "scalar": ("gemm_f32_scalar.c", "gemm_f64_scalar.c", "gemm_bf16dot_scalar.c"),
     "exact_relaxed": _EXACT,
     "exact_simd128": _EXACT,
 }
@@ -33,6 +34,7 @@ _PLAIN = "generic+simd128+bulk_memory"
 _RELAXED = f"{_PLAIN}+relaxed_simd"
 FEATURES = {
     "relaxed": _RELAXED, "simd128": _PLAIN, "dot": _RELAXED, "sdot": _RELAXED, "i16": _PLAIN, "pairs": _PLAIN,
+    "scalar": "mvp+bulk_memory",
     "exact_relaxed": _RELAXED, "exact_simd128": _PLAIN,
 }  # fmt: skip
 

@@ -33,6 +33,13 @@
 #define FINISH_TILE(row, column, ...) finish_tile(__VA_ARGS__)
 #endif
 
+// A token whose functions take any tile (scalar.h) defines these two, which are told its size.
+
+#ifndef RUN_TILE
+#define RUN_TILE(micro_kernel, rows, columns, ...) micro_kernel(__VA_ARGS__)
+#define PACK(packer, width, ...) packer(__VA_ARGS__)
+#endif
+
 typedef void MicroKernel(uint32_t depth, address a, address b, address start, address tile);
 typedef void Packer(uint32_t type, address source, uint32_t lane_stride, uint32_t depth_stride, uint32_t lanes, uint32_t depth,
                     address panel);
@@ -44,7 +51,7 @@ INLINE uint32_t tiled(uint32_t lanes, const uint32_t of_tile) { return (lanes + 
 
 // into = totals + tile; `into` may be either of them.
 INLINE void add_tile(const uint32_t bytes, address totals, address tile, address into) {
-  for (uint32_t offset = 0; offset < bytes; offset += 16) {
+  for (uint32_t offset = 0; offset < bytes; offset += LANES * REAL_BYTES) {
     wasm_v128_store(to(into + offset), ADD(wasm_v128_load(at(totals + offset)), wasm_v128_load(at(tile + offset))));
   }
 }
@@ -76,7 +83,7 @@ INLINE void multiply_block(const uint32_t rows_of_tile, const uint32_t columns_o
         const uint32_t chain = smaller(left, arguments->chain);
         left -= chain;
         const uint32_t last = last_slice && left == 0;
-        micro_kernel(STEPS_OF(chain), a, b, start, first && !last ? totals : tile);
+        RUN_TILE(micro_kernel, rows_of_tile, columns_of_tile, STEPS_OF(chain), a, b, start, first && !last ? totals : tile);
         if (!first) add_tile(tile_bytes, totals, tile, last ? tile : totals);
         a += PANEL_BYTES(chain, rows_of_tile) - HEAD_BYTES(rows_of_tile);
         b += PANEL_BYTES(chain, columns_of_tile) - HEAD_BYTES(columns_of_tile);
@@ -100,11 +107,11 @@ INLINE void pack_whole(const uint32_t rows_of_tile, const uint32_t columns_of_ti
   for (uint32_t step = 0; step < arguments->k; step += arguments->chain) {
     const uint32_t depth = smaller(arguments->k - step, arguments->chain);
     if (arguments->packing & D_IS_PANELS_OF_A) {
-      pack_a(arguments->type_a, operands.a + step * arguments->depth_a, arguments->row_a, arguments->depth_a, arguments->m, depth,
-             operands.d + PANEL_BYTES(step, tiled(arguments->m, rows_of_tile)));
+      PACK(pack_a, rows_of_tile, arguments->type_a, operands.a + step * arguments->depth_a, arguments->row_a, arguments->depth_a,
+           arguments->m, depth, operands.d + PANEL_BYTES(step, tiled(arguments->m, rows_of_tile)));
     } else {
-      pack_b(arguments->type_b, operands.b + step * arguments->depth_b, arguments->column_b, arguments->depth_b, arguments->n, depth,
-             operands.d + PANEL_BYTES(step, tiled(arguments->n, columns_of_tile)));
+      PACK(pack_b, columns_of_tile, arguments->type_b, operands.b + step * arguments->depth_b, arguments->column_b, arguments->depth_b,
+           arguments->n, depth, operands.d + PANEL_BYTES(step, tiled(arguments->n, columns_of_tile)));
     }
   }
 }
@@ -127,8 +134,8 @@ INLINE void multiply(const uint32_t rows_of_tile, const uint32_t columns_of_tile
         if (arguments->packing & B_IS_PANELS) {
           panels_b = operands.b + PANEL_BYTES(step, tiled(n, columns_of_tile)) + PANEL_BYTES(depth, column);
         } else {
-          pack_b(arguments->type_b, operands.b + step * arguments->depth_b + column * arguments->column_b, arguments->column_b,
-                 arguments->depth_b, columns, depth, panels_b);
+          PACK(pack_b, columns_of_tile, arguments->type_b, operands.b + step * arguments->depth_b + column * arguments->column_b,
+               arguments->column_b, arguments->depth_b, columns, depth, panels_b);
           PACKED_B(arguments, scratch, column, columns, depth)
         }
         for (uint32_t row = top; row < bottom; row += arguments->block_rows) {
@@ -137,8 +144,8 @@ INLINE void multiply(const uint32_t rows_of_tile, const uint32_t columns_of_tile
           if (arguments->packing & A_IS_PANELS) {
             panels_a = operands.a + PANEL_BYTES(step, tiled(m, rows_of_tile)) + PANEL_BYTES(depth, row);
           } else {
-            pack_a(arguments->type_a, operands.a + row * arguments->row_a + step * arguments->depth_a, arguments->row_a,
-                   arguments->depth_a, rows, depth, panels_a);
+            PACK(pack_a, rows_of_tile, arguments->type_a, operands.a + row * arguments->row_a + step * arguments->depth_a,
+                 arguments->row_a, arguments->depth_a, rows, depth, panels_a);
             PACKED_A(arguments, scratch, row, rows, depth)
           }
           const address totals =
@@ -171,7 +178,7 @@ INLINE void without_product(const uint32_t rows_of_tile, const uint32_t columns_
 INLINE uint32_t run_batch(const uint32_t rows_of_tile, const uint32_t columns_of_tile, Product *multiply_product,
                           Arguments *arguments, address scratch) {
   if (arguments->version != ARGUMENTS_VERSION) return STATUS_OTHER_VERSION;
-  for (uint32_t offset = 0; offset < SCRATCH_FIXED; offset += 16)
+  for (uint32_t offset = 0; offset < SCRATCH_FIXED; offset += LANES * REAL_BYTES)
     wasm_v128_store(to(scratch + offset), wasm_i32x4_const_splat(0));
   Operands operands = {arguments->a, arguments->b, arguments->c, arguments->d};
   for (;;) {

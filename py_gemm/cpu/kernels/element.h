@@ -7,7 +7,6 @@
 #define PY_GEMM_ELEMENT_H
 
 #include <stdint.h>
-#include <wasm_simd128.h>
 
 #include "arguments.h"
 
@@ -15,6 +14,12 @@
 
 INLINE const void *at(address where) { return (const void *)(uintptr_t)where; }
 INLINE void *to(address where) { return (void *)(uintptr_t)where; }
+
+#ifdef __wasm_simd128__
+#include <wasm_simd128.h>
+#else
+#include "one_lane.h"
+#endif
 
 INLINE uint32_t element_size(const uint32_t type) {
   switch (type) {
@@ -80,6 +85,8 @@ INLINE v128_t narrow_to_odd(v128_t value) {
 
 // ---- float32 accumulator: four elements, two elements (in the low lanes), one element ----
 
+#ifdef __wasm_simd128__
+
 INLINE v128_t load4(const uint32_t type, address where) {
   switch (type) {
   case FLOAT16: return widen_float16(wasm_u32x4_load16x4(at(where)));
@@ -102,6 +109,8 @@ INLINE v128_t load2(const uint32_t type, address where) {
   }
 }
 
+#endif
+
 INLINE v128_t load1(const uint32_t type, address where) {
   switch (type) {
   case FLOAT16: return widen_float16(wasm_u32x4_extend_low_u16x8(wasm_v128_load16_lane(at(where), wasm_i32x4_const_splat(0), 0)));
@@ -115,6 +124,8 @@ INLINE v128_t load1(const uint32_t type, address where) {
 INLINE v128_t narrow4(const uint32_t type, v128_t value) {
   return type == FLOAT16 ? narrow_float16(value) : narrow_bfloat16(value);
 }
+
+#ifdef __wasm_simd128__
 
 INLINE void store4(const uint32_t type, address where, v128_t value) {
   switch (type) {
@@ -132,6 +143,8 @@ INLINE void store4(const uint32_t type, address where, v128_t value) {
   }
 }
 
+#endif
+
 INLINE void store1(const uint32_t type, address where, v128_t value) {
   switch (type) {
   case FLOAT16:
@@ -143,13 +156,19 @@ INLINE void store1(const uint32_t type, address where, v128_t value) {
 
 // ---- float64 accumulator: two elements, one element ----
 
+#ifdef __wasm_simd128__
+
 INLINE v128_t load2_double(const uint32_t type, address where) {
   return type == FLOAT64 ? wasm_v128_load(at(where)) : wasm_f64x2_promote_low_f32x4(load2(type, where));
 }
 
+#endif
+
 INLINE v128_t load1_double(const uint32_t type, address where) {
   return type == FLOAT64 ? wasm_v128_load64_zero(at(where)) : wasm_f64x2_promote_low_f32x4(load1(type, where));
 }
+
+#ifdef __wasm_simd128__
 
 INLINE void store2_double(const uint32_t type, address where, v128_t value) {
   switch (type) {
@@ -163,6 +182,8 @@ INLINE void store2_double(const uint32_t type, address where, v128_t value) {
   default: wasm_v128_store64_lane(to(where), wasm_f32x4_demote_f64x2_zero(value), 0);
   }
 }
+
+#endif
 
 INLINE void store1_double(const uint32_t type, address where, v128_t value) {
   switch (type) {

@@ -22,7 +22,7 @@ INLINE void load_bias(const Arguments *arguments, address scratch, uint32_t colu
 INLINE void add_bias(const uint32_t row_bytes, const Arguments *arguments, address scratch, address bias, uint32_t rows) {
   for (address x = scratch + SCRATCH_TILE; rows > 0; rows--) {
     const v128_t of_row = SPLAT_ONE(LOAD_ONE(FLOAT32, bias));
-    for (uint32_t offset = 0; offset < row_bytes; offset += 16) {
+    for (uint32_t offset = 0; offset < row_bytes; offset += LANES * REAL_BYTES) {
       const v128_t of_columns = wasm_v128_load(at(scratch + SCRATCH_BIAS + offset));
       const v128_t value = arguments->bias_row ? of_row : of_columns;
       wasm_v128_store(to(x + offset), ADD(wasm_v128_load(at(x + offset)), value));
@@ -86,10 +86,10 @@ static __attribute__((noinline)) void finish_tile(const uint32_t columns_of_tile
   const uint32_t row_bytes = columns_of_tile * REAL_BYTES;
   const address end = tile + rows * row_bytes;
   if (!has_product) {
-    for (address x = tile; x < end; x += 16) wasm_v128_store(to(x), wasm_i32x4_const_splat(0));
+    for (address x = tile; x < end; x += LANES * REAL_BYTES) wasm_v128_store(to(x), wasm_i32x4_const_splat(0));
   } else if (arguments->alpha != 1.0) {
     const v128_t alpha = SPLAT_REAL(arguments->alpha);
-    for (address x = tile; x < end; x += 16) wasm_v128_store(to(x), MULTIPLY(alpha, wasm_v128_load(at(x))));
+    for (address x = tile; x < end; x += LANES * REAL_BYTES) wasm_v128_store(to(x), MULTIPLY(alpha, wasm_v128_load(at(x))));
   }
   if (arguments->reads_c) {
     switch (arguments->type_c) {
@@ -101,7 +101,7 @@ static __attribute__((noinline)) void finish_tile(const uint32_t columns_of_tile
   }
   if (arguments->has_bias) add_bias(row_bytes, arguments, scratch, bias, rows);
   if (arguments->activation != NONE) {
-    for (address x = tile; x < end; x += 16) wasm_v128_store(to(x), activate(arguments->activation, wasm_v128_load(at(x))));
+    for (address x = tile; x < end; x += LANES * REAL_BYTES) wasm_v128_store(to(x), activate(arguments->activation, wasm_v128_load(at(x))));
   }
   switch (arguments->type_d) {
   case FLOAT16: store_type(FLOAT16, columns_of_tile, arguments, tile, d, rows, columns); break;

@@ -5,7 +5,8 @@
 //        lane 0 1 2 3 4 5                          0: a0 b0 c0 d0 | a1 b1 c1 d1 | a2 b2 c2 d2
 //   depth 0   a b c d e f                          1: e0 f0  0  0 | e1 f1  0  0 | e2 f2  0  0
 //
-// Three ways by stride: neighbouring lanes (vector copies), neighbouring depth (small transposes), and element by element.
+// Three ways by stride: neighbouring lanes (vector copies), neighbouring depth (small transposes), and element by element, which is
+// the only one where a vector holds one element.
 // The includer defines LANES, REAL_BYTES, LOAD_VECTOR(type, address), LOAD_ONE and STORE_ONE(address, vector), and transpose().
 
 typedef struct {
@@ -26,6 +27,8 @@ INLINE void pack_elements(const uint32_t width, const uint32_t type, const Slab 
     }
   }
 }
+
+#ifdef __wasm_simd128__
 
 // Lanes lie side by side. Eight steps of depth at a time, so that whole cache lines are read and written.
 INLINE void pack_neighbouring_lanes(const uint32_t width, const uint32_t type, const Slab *slab, uint32_t panels, address panel) {
@@ -81,10 +84,13 @@ INLINE void pack_neighbouring_depth(const uint32_t width, const uint32_t type, c
   pack_elements(width, type, slab, source, width, whole, panel);
 }
 
+#endif
+
 INLINE void pack_type(const uint32_t width, const uint32_t type, const Slab *slab, address panel) {
   address source = slab->source;
   uint32_t lanes = slab->lanes;
   const uint32_t stride = slab->depth * width * REAL_BYTES;
+#ifdef __wasm_simd128__
   if (slab->lane_stride == element_size(type)) {
     const uint32_t panels = lanes / width;
     pack_neighbouring_lanes(width, type, slab, panels, panel);
@@ -98,6 +104,7 @@ INLINE void pack_type(const uint32_t width, const uint32_t type, const Slab *sla
       panel += stride;
     }
   }
+#endif
   for (;;) {
     if (lanes == 0) return;
     const uint32_t valid = lanes < width ? lanes : width;

@@ -44,6 +44,8 @@ INLINE void pack_words(const uint32_t width, const uint32_t type, const uint32_t
   }
 }
 
+#ifdef __wasm_simd128__
+
 // The depth lies side by side: 4 groups of 4 lanes at a time, transposed.
 INLINE void pack_depth(const uint32_t width, const uint32_t type, const uint32_t side, address source, uint32_t lane_stride,
                        uint32_t depth, address words) {
@@ -96,16 +98,21 @@ INLINE void pack_eight_lanes(const uint32_t type, const uint32_t side, address s
   pack_words(8, type, side, source, SOURCE_BYTES, depth_stride, 8, depth, whole, words);
 }
 
+#endif
+
 INLINE void pack_groups(const uint32_t width, const uint32_t type, const uint32_t side, address source, uint32_t lane_stride,
                         uint32_t depth_stride, uint32_t lanes, uint32_t depth, address panel) {
   for (uint32_t lane = 0; lane < lanes; lane += width) {
     const address words = panel + HEAD_WORDS * width * 4;
+#ifdef __wasm_simd128__
     const uint32_t whole = lane + width <= lanes;
     if (whole && depth_stride == SOURCE_BYTES) {
       pack_depth(width, type, side, source, lane_stride, depth, words);
     } else if (whole && lane_stride == SOURCE_BYTES && width == 8) {
       pack_eight_lanes(type, side, source, depth_stride, depth, words);
-    } else {
+    } else
+#endif
+    {
       pack_words(width, type, side, source, lane_stride, depth_stride, lanes - lane, depth, 0, words);
     }
     source += width * lane_stride;

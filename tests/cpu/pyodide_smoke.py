@@ -92,8 +92,9 @@ def deterministic_hashes(gemm: CpuGemm) -> dict[str, str]:
         found[f"{kind} {m}x{n}x{k} {activation.lower()}"] = hashlib.sha256(d).hexdigest()
     for family, m, n, k in (
         ("gemm_bf16dot_4x8_pairs", 13, 17, 301), ("gemm_bf16dot_f32_4x8_pairs", 5, 9, 600),
-        ("gemm_bf16_f32_4x8_simd128", 7, 11, 300), ("gemm_f16_f32_4x8_simd128", 7, 11, 300), ("gemm_f16_4x8_simd128", 5, 9, 8200), ("gemm_f32_4x8_scalar", 13, 17, 300),
-        ("gemm_f64_4x4_scalar", 5, 7, 300), ("gemm_bf16_4x8_scalar", 5, 9, 300), ("gemm_bf16dot_4x8_scalar", 13, 17, 301),
+        ("gemm_bf16_f32_4x8_simd128", 7, 11, 300), ("gemm_f16_f32_4x8_simd128", 7, 11, 300), ("gemm_f16_4x8_simd128", 5, 9, 8200),
+        ("gemm_f32_4x8_scalar", 13, 17, 300), ("gemm_f64_4x4_scalar", 5, 7, 300), ("gemm_bf16_4x8_scalar", 5, 9, 300),
+        ("gemm_bf16dot_4x8_scalar", 13, 17, 301),
     ):  # fmt: skip
         row = next(each for each in ROWS if each.name == family)
         kind, into_kind = row.inputs or row.accumulator, row.output or row.accumulator

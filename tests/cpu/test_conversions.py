@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tests.cpu.support import FLOAT32_ROWS, FLOAT64_ROWS, NUMPY_TYPES, ROW_NAMES, Array, gemm_of, multiply, row_named
+from tests.cpu.support import FLOAT32_ROWS, FLOAT64_ROWS, HALF_ROWS, NUMPY_TYPES, ROW_NAMES, Array, gemm_of, multiply, row_named
 
 HALVES = ("float16", "bfloat16")
 ALL_PATTERNS = np.arange(1 << 16, dtype=np.uint16)
@@ -60,6 +60,44 @@ def test_all_patterns_widen_as_an_operand(name: str, half: str, by: str) -> None
     assert same_values(found.reshape(expected.shape), expected)
 
 
+@pytest.mark.parametrize("name", HALF_ROWS)
+def test_all_patterns_widen_in_a_half_family(name: str) -> None:
+    """Of A and of B, as the even and as the odd step of a pair: the other step is zero."""
+    row = row_named(name)
+    assert row.inputs is not None
+    assert row.output is not None
+    half, real = NUMPY_TYPES[row.inputs.name], NUMPY_TYPES[row.output.name]
+    patterns = ALL_PATTERNS.view(half)
+    finite = patterns[np.isfinite(patterns.astype(np.float32))]
+    for k, values in ((1, patterns), (2, finite), (3, finite)):
+        for step in range(k):
+            many, one = np.zeros((len(values), k), half), np.zeros((k, 1), half)
+            many[:, step], one[step] = values, 1
+            expected = values.astype(real).reshape(-1, 1)
+            assert same_values(multiply(gemm_of(name), many, one, np.zeros((len(values), 1), real)), expected), (k, step)
+            assert same_values(multiply(gemm_of(name), one.T, many.T, np.zeros((1, len(values)), real)).T, expected), (k, step)
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("name", FLOAT32_ROWS)
+def test_every_nan_stays_a_quiet_nan(name: str, half: str) -> None:
+    """Of every payload and sign, as C, narrowed and kept."""
+    patterns = (
+        ALL_PATTERNS[np.isnan(ALL_PATTERNS.view(NUMPY_TYPES[half]).astype(np.float32))].view(NUMPY_TYPES[half]).reshape(-1, 2)
+    )
+    quiet = np.uint16(0x0200 if half == "float16" else 0x0040)
+    nothing_a, nothing_b = np.zeros((len(patterns), 0), np.float32), np.zeros((0, 2), np.float32)
+    found = multiply(gemm_of(name), nothing_a, nothing_b, np.zeros_like(patterns), patterns)
+    assert np.all(np.isnan(found.astype(np.float32)))
+    assert np.all(found.view(np.uint16) & quiet)
+    wide = interesting_float32()
+    wide = wide[np.isnan(wide).any(axis=1)]
+    nothing_a, nothing_b = np.zeros((len(wide), 0), np.float32), np.zeros((0, 8), np.float32)
+    found = multiply(gemm_of(name), nothing_a, nothing_b, np.zeros(wide.shape, NUMPY_TYPES[half]), wide)
+    assert np.array_equal(np.isnan(found.astype(np.float32)), np.isnan(wide))
+    assert np.all(found.view(np.uint16)[np.isnan(wide)] & quiet)
+
+
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("name", ROW_NAMES)
 def test_all_patterns_pass_through_c(name: str, half: str) -> None:
@@ -86,6 +124,10 @@ def interesting_float32() -> Array:
     found.append(
         np.asarray([65504, 65519.996, 65520, 65536, 3.3895314e38, 3.3961776e38, np.inf, np.nan, 1e-45, -1e-45], np.float32)
     )
+    found.append(np.asarray([np.finfo(np.float32).max, np.finfo(np.float32).tiny, np.finfo(np.float32).smallest_subnormal]))
+    # NaN of every kind: signalling, quiet, and with a payload only in the bits that go, which must not leave an infinity.
+    payloads = np.concatenate([1 << np.arange(23, dtype=np.uint32), generator.integers(1, 1 << 23, 500, dtype=np.uint32)])
+    found.append((np.uint32(0x7F800000) | payloads.astype(np.uint32)).view(np.float32))
     values = np.concatenate(found)
     values = np.concatenate([values, -values])
     return values[: len(values) // 8 * 8].reshape(-1, 8)

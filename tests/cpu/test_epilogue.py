@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from array import array
 from math import erfc, exp, pi, sqrt
 from typing import Any
 
 import numpy as np
 import pytest
 
+from py_gemm.cpu.families import twin_of
+from py_gemm.cpu.gemm import CpuGemm
+from py_gemm.dtypes import FLOAT32
 from py_gemm.epilogue import Activation
+from py_gemm.errors import ShapeError
+from py_gemm.problem import Layout, Problem
 from tests.cpu.support import (
     FLOAT32_ROWS,
     FLOAT64_ROWS,
+    HALF_ROWS,
     NUMPY_TYPES,
     ROW_NAMES,
     Array,
     gemm_of,
+    laid_out,
     multiply,
     row_named,
     small_integers,
@@ -188,3 +196,54 @@ def test_epilogue_and_rounding_are_one(name: str, half: str) -> None:
     else:
         spacing = np.spacing(np.abs(wide).astype(np.float32)) * 2.0 ** (13 if half == "float16" else 16)
         assert np.all(np.abs(found.astype(np.float64) - wide) <= 0.5000001 * np.maximum(spacing, 2.0**-24))
+
+
+@pytest.mark.parametrize("name", [*ROW_NAMES, *HALF_ROWS])
+def test_fused_is_gemm_then_map(name: str) -> None:
+    """A bias of columns and one of rows, every activation, with C and over several chains: the bits of the product by itself, the
+    bias added to it, then the activation, then one rounding."""
+    generator = np.random.default_rng(36)
+    row = row_named(name)
+    sums = real_of(name)
+    inputs = NUMPY_TYPES[row.inputs.name] if row.inputs else sums
+    real = NUMPY_TYPES[row.output.name] if row.output else sums
+    twin = twin_of(row).name if row.twin else name
+    general = "gemm_f32_4x8_simd128" if row.inputs else name  # an activation is the same in every row
+    for m, n, k in ((1, 1, 1), (5, 19, 3), (13, 3, 300), (7, 40, 521)):
+        a, b = generator.standard_normal((m, k)).astype(inputs), generator.standard_normal((k, n)).astype(inputs)
+        c = generator.standard_normal((m, n)).astype(real)
+        product = multiply(gemm_of(twin), a, b, np.zeros((m, n), sums), c, alpha=1.7, beta=-0.3)
+        for by_row in (False, True):
+            bias = generator.standard_normal(m if by_row else n).astype(np.float32)
+            for activation in Activation:
+                mapped = product + (bias[:, None] if by_row else bias).astype(sums)
+                mapped = activated(general, activation, mapped.reshape(-1)).reshape(m, n) if activation else mapped
+                found = multiply(
+                    gemm_of(name), a, b, np.zeros((m, n), real), c, alpha=1.7, beta=-0.3, bias=bias, bias_by_row=by_row,
+                    activation=activation,
+                )  # fmt: skip
+                assert np.array_equal(found, mapped.astype(real)), (m, n, k, by_row, activation)
+
+
+@pytest.mark.parametrize("how", ["plain", "transposed", "reversed", "spread"])
+def test_a_bias_of_rows_meets_its_rows(how: str) -> None:
+    """However D lies, with a batch and without a product; a matrix of few rows or columns is turned for its kernel."""
+    generator = np.random.default_rng(37)
+    for dtype in (np.float32, np.float64):
+        for batch, m, n in (((), 1, 30), ((), 40, 2), ((3,), 9, 11), ((2,), 1, 9), ((), 5, 1)):
+            for k in (0, 4):
+                a = small_integers(generator, (*batch, m, k), np.dtype(dtype))
+                b = small_integers(generator, (k, n), np.dtype(dtype))
+                bias = generator.integers(-9, 9, m).astype(np.float32)
+                d = laid_out(np.zeros((*batch, m, n), dtype), how)
+                found = multiply(CpuGemm(), a, b, d, bias=bias, bias_by_row=True)
+                assert np.array_equal(found, a @ b + bias[:, None]), (batch, m, n, k)
+
+
+def test_run_takes_a_bias_of_rows_and_checks_its_length() -> None:
+    a, d, layout = array("f", [1, 2, 3, 4, 5, 6]), array("f", bytes(24)), Layout(FLOAT32, 1, 1)
+    problem = Problem(3, 2, 1, layout, layout, Layout(FLOAT32, 2, 1))
+    CpuGemm().run(problem, a, a, None, d, bias=array("f", [10, 20, 30]), bias_by_row=True)
+    assert list(d) == [11, 12, 22, 24, 33, 36]
+    with pytest.raises(ShapeError, match="bias needs elements 0 to 2, its buffer holds 2"):
+        CpuGemm().run(problem, a, a, None, d, bias=array("f", [10, 20]), bias_by_row=True)

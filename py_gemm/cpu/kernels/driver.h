@@ -78,13 +78,14 @@ INLINE void multiply_block(const uint32_t rows_of_tile, const uint32_t columns_o
     for (uint32_t row = 0; row < rows; row += rows_of_tile) {
       BEGIN_TILE(rows_of_tile, arguments, panel_a, panel_b, depth, start);
       address a = panel_a + HEAD_BYTES(rows_of_tile), b = panel_b + HEAD_BYTES(columns_of_tile);
-      uint32_t first = first_slice;
-      for (uint32_t left = depth; left > 0; first = 0) {
-        const uint32_t chain = smaller(left, arguments->chain);
-        left -= chain;
-        const uint32_t last = last_slice && left == 0;
+      uint32_t left = depth, first = first_slice;
+      for (;;) {
+        const uint32_t chain = smaller(left, arguments->chain), last = last_slice && chain == left;
         RUN_TILE(micro_kernel, rows_of_tile, columns_of_tile, STEPS_OF(chain), a, b, start, first && !last ? totals : tile);
         if (!first) add_tile(tile_bytes, totals, tile, last ? tile : totals);
+        left -= chain;
+        if (left == 0) break;
+        first = 0;
         a += PANEL_BYTES(chain, rows_of_tile) - HEAD_BYTES(rows_of_tile);
         b += PANEL_BYTES(chain, columns_of_tile) - HEAD_BYTES(columns_of_tile);
       }

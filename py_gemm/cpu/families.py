@@ -264,6 +264,7 @@ ROWS: tuple[Row, ...] = (
     Row("gemm_i8", "sdot", 6, 8, INT32, _QUADS, (RELAXED_SIMD, EXACT_SDOT), (BROWSER_HOST,), depth_multiple=4, head_words=2),
     Row("gemm_i8", "i16", 4, 8, INT32, _PAIRS, depth_multiple=2),
     Row("gemm_i8", "simd128", 4, 8, INT32, _PLAIN),
+    Row("gemm_i8", SCALAR_TOKEN, 4, 8, INT32, _PLAIN, prefers=(ASKED_FOR,)),
 )
 
 TOKENS: tuple[str, ...] = tuple(dict.fromkeys(row.token for row in ROWS))

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from py_gemm.cpu.engines.wasmtime import WasmtimeEngine
 from py_gemm.cpu.families import ROWS
 from py_gemm.cpu.gemm import CpuGemm
 from py_gemm.exact import orders
@@ -27,11 +28,13 @@ from tests.cpu.support import (
     NUMPY_TYPES,
     ROW_NAMES,
     Array,
+    address_of,
     frame_is_whole,
     framed,
     gemm_of,
     laid_out,
     multiply,
+    problem_of,
     row_named,
     small_integers,
 )
@@ -117,7 +120,8 @@ def reference(case: Cross, a: Array, b: Array, c: Array) -> Array:
             order = orders.stated(row_named(case.name).order, a.shape[1])
             summed = orders.replay(order, a, b, fused=fuses(case.name), accumulator=sums.type)
         total = alpha * summed + total if case.beta else alpha * summed
-    return total.astype(real)
+    rounded: Array = total.astype(real)
+    return rounded
 
 
 def check(case: Cross) -> None:
@@ -185,3 +189,26 @@ def test_any_shape_any_strides_any_family(data: st.DataObject, name: str, m: int
     multiply(gemm_of(name), a, b, view, c, alpha=alpha, beta=beta, bias=bias, bias_by_row=by_row)
     assert np.array_equal(view, exact.astype(sums).astype(real))
     assert frame_is_whole(view, room)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kernel_writes_to_its_scratch_and_to_d_alone(name: str) -> None:
+    """The operands lie right behind the scratch memory in the engine's own memory: after a call they are what was copied there."""
+    inputs, sums, real = types_of(name)
+    generator = np.random.default_rng(81)
+    engine = WasmtimeEngine()
+    gemm = CpuGemm(family=name, engine=engine)
+    for m, n, k in ((1, 1, 1), (3, 40, 700), (19, 45, 521), (61, 70, 257)):
+        a, b = small_integers(generator, (m, k), inputs), small_integers(generator, (k, n), inputs)
+        c, bias = small_integers(generator, (m, n), real), np.arange(n, dtype=np.float32)
+        view, room = framed((m, n), real)
+        call = gemm.prepare(problem_of(a, b, view, c), has_bias=True)
+        call(address_of(a), address_of(b), address_of(c), address_of(view), address_of(bias))
+        bound: Any = call._bound
+        for place, operand in zip(bound._places, (b, a) if call.swapped else (a, b), strict=False):
+            inside = np.zeros_like(operand)
+            engine.room(row_named(name).module, 0).copy_out(address_of(inside), place, inside.nbytes)
+            assert np.array_equal(inside, operand), (m, n, k)
+        product = a.astype(np.float64) @ b.astype(np.float64) + c.astype(np.float64) + bias
+        assert np.array_equal(view, product.astype(sums).astype(real)), (m, n, k)
+        assert frame_is_whole(view, room), (m, n, k)

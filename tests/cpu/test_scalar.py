@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,9 @@ from py_gemm.cpu.engines.wasmtime import WasmtimeEngine
 from py_gemm.cpu.families import ROWS, SCALAR_TOKEN, Row, module_asset
 from py_gemm.cpu.gemm import CpuGemm
 from py_gemm.cpu.plan import make_plan
+from py_gemm.dtypes import INT32
 from py_gemm.epilogue import Activation
+from tests.cpu import test_int8_kernels as int8
 from tests.cpu.support import (
     LAYOUTS,
     NUMPY_TYPES,
@@ -29,12 +33,19 @@ from tests.cpu.support import (
     last_variant,
     multiply,
     problem_of,
+    row_named,
     small_integers,
 )
 
 SCALAR_ROWS = [row for row in ROWS if row.token == SCALAR_TOKEN]
 # Rows and columns: one element, thinner and wider than any kernel's, nothing that a vector would fill.
 ABSURD = [(1, 1), (1, 16), (48, 1), (3, 5), (5, 7), (7, 2), (2, 13), (3, 16)]
+
+
+@pytest.fixture(autouse=True)
+def default_token() -> Iterator[None]:
+    yield
+    pg.configure(token=None)
 
 
 def test_the_module_has_no_simd_instruction() -> None:
@@ -58,13 +69,10 @@ def test_the_token_can_be_forced_on_every_engine_and_is_never_chosen() -> None:
             x = a.astype(dtype)
             assert "scalar" not in CpuGemm(engine=engine).prepare(problem_of(x, x.T, x[:, :20])).variant
     pg.configure(token="scalar")
-    try:
-        for kind, name in (("float32", "f32"), ("float64", "f64"), ("float16", "f16"), ("bfloat16", "bf16")):
-            x = a.astype(NUMPY_TYPES[kind])
-            assert np.array_equal(pg.matmul(x, x.T, device="cpu").astype(np.float64), np.full((20, 20), 30.0))
-            assert last_variant() == f"gemm_{name}_4x{4 if name == 'f64' else 8}_scalar"
-    finally:
-        pg.configure(token=None)
+    for kind, name in (("float32", "f32"), ("float64", "f64"), ("float16", "f16"), ("bfloat16", "bf16")):
+        x = a.astype(NUMPY_TYPES[kind])
+        assert np.array_equal(pg.matmul(x, x.T, device="cpu").astype(np.float64), np.full((20, 20), 30.0))
+        assert last_variant() == f"gemm_{name}_4x{4 if name == 'f64' else 8}_scalar"
 
 
 def with_tile(row: Row, tile: tuple[int, int]) -> Row:
@@ -83,7 +91,7 @@ def run(row: Row, a: Array, b: Array, d: Array, c: Array, bias: Array, *, by_row
 
 
 @pytest.mark.parametrize("tile", ABSURD, ids=lambda tile: f"{tile[0]}x{tile[1]}")
-@pytest.mark.parametrize("row", SCALAR_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [row for row in SCALAR_ROWS if row.accumulator is not INT32], ids=lambda row: row.name)
 def test_any_tile_gives_the_same_bits(row: Row, tile: tuple[int, int]) -> None:
     """Packing, edges, single panels and slices, bias both ways, C and the finish: of none of them may the tile be seen."""
     generator = np.random.default_rng(71)
@@ -99,6 +107,37 @@ def test_any_tile_gives_the_same_bits(row: Row, tile: tuple[int, int]) -> None:
             found = run(absurd, laid_out(a, how), laid_out(b, how), view, c, bias, by_row=by_row)
             assert np.array_equal(found, run(row, a, b, np.zeros((m, n), real), c, bias, by_row=by_row)), (m, n, k, how)
             assert frame_is_whole(view, room), (m, n, k, how)
+
+
+@pytest.mark.parametrize("tile", ABSURD, ids=lambda tile: f"{tile[0]}x{tile[1]}")
+def test_any_tile_of_integers_is_exact(tile: tuple[int, int]) -> None:
+    generator = np.random.default_rng(74)
+    row = with_tile(row_named("gemm_i8_4x8_scalar"), tile)
+    for (m, n, k), how in zip(((1, 1, 1), (7, 5, 3), (17, 33, 40), (9, 50, 300)), LAYOUTS, strict=True):
+        a, b = (laid_out(int8.numbers(generator, *each), how) for each in (((m, k), "uint8"), ((k, n), "int8")))
+        zeros = generator.integers(0, 256, (m, 1)), generator.integers(-128, 128, n)
+        assert np.array_equal(int8.product(row, a, b, *zeros), int8.exact(a, b, *zeros)), (m, n, k, how)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("first", [False, True])
+def test_integers_are_requantized_as_by_the_other_tokens(dtype: str, first: bool) -> None:
+    """One number, one a row, one a column; scales of powers of two, so that ties are met."""
+    generator = np.random.default_rng(75)
+    a, b = int8.numbers(generator, (13, 40), "int8"), int8.numbers(generator, (40, 21), "uint8")
+    vectors: list[tuple[Any, Any]] = [
+        (2.0**-9, 3), (2.0 ** -generator.integers(5, 12, (13, 1)), generator.integers(-99, 99, (13, 1))),
+        (2.0 ** -generator.integers(5, 12, 21), generator.integers(-99, 99, 21)),
+    ]  # fmt: skip
+    for scale, bias in vectors:
+        rules = pg.Requantize(scale, 5, bias, dtype, zero_point_before_rounding=first)
+        results = []
+        for token in ("scalar", "i16", "simd128"):
+            pg.configure(token=token)
+            results.append(pg.int8_gemm(a, b, zero_point_a=-3, zero_point_b=7, requantize=rules, device="cpu"))
+            assert last_variant() == f"gemm_i8_4x8_{token}"
+        assert np.array_equal(results[0], results[1])
+        assert np.array_equal(results[0], results[2])
 
 
 def test_a_tile_without_room_is_refused() -> None:

@@ -26,7 +26,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "sdot": ("gemm_i8_sdot.c",),
     "i16": ("gemm_i8_i16.c",),
     "pairs": ("gemm_bf16dot.c",),
-    "scalar": ("gemm_f32_scalar.c", "gemm_f64_scalar.c", "gemm_bf16dot_scalar.c"),
+    "scalar": ("gemm_f32_scalar.c", "gemm_f64_scalar.c", "gemm_bf16dot_scalar.c", "gemm_i8_scalar.c"),
     "exact_relaxed": _EXACT,
     "exact_simd128": _EXACT,
 }

@@ -24,6 +24,7 @@ static __attribute__((noinline)) void pack_any(uint32_t width, uint32_t type, ad
 #define ELEMENT_AT(panel, width, step, lane) \
   widen_bfloat16(element_bits((panel) + (((step) / 2 * (width) + (lane)) * 2 + (step) % 2) * SOURCE_BYTES))
 
+#include "finish.h"
 #include "scalar.h"
 
 SCALAR_KERNEL(gemm_bf16dot_scalar)

@@ -15,6 +15,7 @@ static __attribute__((noinline)) void pack_any(uint32_t width, uint32_t type, ad
 
 #define ELEMENT_AT(panel, width, step, lane) wasm_v128_load(at((panel) + ((step) * (width) + (lane)) * REAL_BYTES))
 
+#include "finish.h"
 #include "scalar.h"
 
 SCALAR_KERNEL(gemm_f32_scalar)

@@ -17,6 +17,7 @@
 #define ADD wasm_f64x2_add
 #define MULTIPLY wasm_f64x2_mul
 #define SPLAT_REAL(value) wasm_f64x2_splat(value)
+#define SPLAT_ONE(vector) (vector)
 #define activate activate_f64
 
 #include "pack.h"
@@ -29,6 +30,7 @@ static __attribute__((noinline)) void pack_any(uint32_t width, uint32_t type, ad
 
 #define ELEMENT_AT(panel, width, step, lane) wasm_v128_load(at((panel) + ((step) * (width) + (lane)) * REAL_BYTES))
 
+#include "finish.h"
 #include "scalar.h"
 
 SCALAR_KERNEL(gemm_f64_scalar)

@@ -47,6 +47,7 @@ INLINE v128_t wasm_v128_bitselect(v128_t a, v128_t b, v128_t mask) { return (a &
 
 OF_TWO(i32x4_add, (uint32_t)a + (uint32_t)b)
 OF_TWO(i32x4_sub, (uint32_t)a - (uint32_t)b)
+OF_TWO(i32x4_mul, (uint32_t)a * (uint32_t)b)
 OF_TWO(i32x4_gt, MASK_IF((int32_t)a > (int32_t)b, ONES_32))
 OF_TWO(i32x4_lt, MASK_IF((int32_t)a < (int32_t)b, ONES_32))
 INLINE v128_t wasm_i32x4_shl(v128_t a, uint32_t count) { return (uint32_t)a << count; }

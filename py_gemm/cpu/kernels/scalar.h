@@ -2,15 +2,11 @@
 // and finish can be tried with absurd ones. A tile's sums fill at most SCRATCH_TILE's 192 bytes, its columns SCRATCH_BIAS's 64.
 // Sums as the simd128 token does: product rounded, then sum rounded, in increasing k from the start.
 //
-// The includer defines REAL_BYTES, LANES as 1 and all that finish.h and driver.h need beside what is here, pack_any(width, ...), and
+// The includer defines REAL_BYTES, LANES as 1, all that driver.h needs beside what is here, MULTIPLY, pack_any(width, ...), and
 // ELEMENT_AT(panel, width, step, lane), which loads an element of a panel as a sum of its type.
 
-#define SPLAT_ONE(vector) (vector)
 #define RUN_TILE(micro_kernel, rows, columns, ...) ((void)micro_kernel, sum_tile(rows, columns, __VA_ARGS__))
-
 #define PACK(packer, width, ...) ((void)packer, pack_any(width, __VA_ARGS__))
-
-#include "finish.h"
 
 static __attribute__((noinline)) void sum_tile(uint32_t rows, uint32_t columns, uint32_t depth, address a, address b, address start,
                                                address tile) {

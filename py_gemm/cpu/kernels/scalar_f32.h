@@ -15,4 +15,5 @@
 #define ADD wasm_f32x4_add
 #define MULTIPLY wasm_f32x4_mul
 #define SPLAT_REAL(value) wasm_f32x4_splat((float)(value))
+#define SPLAT_ONE(vector) (vector)
 #define activate activate_f32

@@ -24,7 +24,8 @@ from .interpreter_memory import find_memory, has_linker, link
 
 _PAGE = 1 << 16
 
-# What blocking.py asks for at most is about 5.2 MiB; a call that needs more than this gives its block back when it is done.
+# What blocking.py asks for at most is about 5.2 MiB, but for a very deep single panel; a call that needs more than this gives its
+# block back when it is done.
 KEEP_SCRATCH_BYTES = 8 << 20
 
 

@@ -149,8 +149,7 @@ INLINE void multiply(const uint32_t rows_of_tile, const uint32_t columns_of_tile
                  arguments->row_a, arguments->depth_a, rows, depth, panels_a);
             PACKED_A(arguments, scratch, row, rows, depth)
           }
-          const address totals =
-              scratch + arguments->totals + (depth < k ? (row - top) * columns_in_tiles * REAL_BYTES : 0);
+          const address totals = scratch + arguments->totals + (depth < k ? (row - top) * columns_in_tiles * REAL_BYTES : 0);
           multiply_block(rows_of_tile, columns_of_tile, micro_kernel, arguments, operands, scratch, panels_a, panels_b, row, rows,
                          column, columns, totals, depth, step == 0, step + depth >= k);
         }

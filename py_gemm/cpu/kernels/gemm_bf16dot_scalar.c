@@ -2,25 +2,13 @@
 
 #include "scalar_f32.h"
 
-#define LANES 1
-#define GROUP_STEPS 2
-#define HEAD_WORDS 0
-#define SOURCE_BYTES 2
-
-INLINE uint32_t word_of_bytes(const uint32_t type, const uint32_t side, uint32_t bits) {
-  (void)type, (void)side;
-  return bits;
-}
-
-#include "pack_groups.h"
+#include "pairs_bf16.h"
 
 static __attribute__((noinline)) void pack_any(uint32_t width, uint32_t type, address source, uint32_t lane_stride,
                                                uint32_t depth_stride, uint32_t lanes, uint32_t depth, address panel) {
   pack_groups(width, type, SIDE_A, source, lane_stride, depth_stride, lanes, depth, panel);
 }
 
-#define PANEL_BYTES group_panel_bytes
-#define STEPS_OF(depth) (depth)
 #define ELEMENT_AT(panel, width, step, lane) \
   widen_bfloat16(element_bits((panel) + (((step) / 2 * (width) + (lane)) * 2 + (step) % 2) * SOURCE_BYTES))
 

@@ -18,14 +18,6 @@ INLINE v128_t load1_integer(const uint32_t type, address where) {
   return type == UINT8 ? *(const uint8_t *)at(where) : (uint32_t)(int32_t) * (const int8_t *)at(where);
 }
 
-#include "pack.h"
-
-static __attribute__((noinline)) void pack_any(uint32_t width, uint32_t type, address source, uint32_t lane_stride,
-                                               uint32_t depth_stride, uint32_t lanes, uint32_t depth, address panel) {
-  const Slab slab = {source, lane_stride, depth_stride, lanes, depth};
-  pack(width, type, &slab, panel);
-}
-
 // Each lane's zero point is taken off its elements; first: the row or column of the first lane.
 INLINE void take_zeros(uint32_t width, const Block *block, uint32_t zeros, uint32_t step, uint32_t first, uint32_t lanes,
                        uint32_t depth, address panel) {
@@ -66,8 +58,6 @@ static __attribute__((noinline)) void finish_tile(uint32_t row, uint32_t column,
   take_zeros(columns_of_tile, block_of(arguments), block_of(arguments)->zeros_b, block_of(arguments)->zeros_b_step, column,    \
              columns, depth, scratch + arguments->panel_b);
 #define FINISH_TILE finish_tile
-#define ELEMENT_AT(panel, width, step, lane) wasm_v128_load(at((panel) + ((step) * (width) + (lane)) * REAL_BYTES))
-
 #include "scalar.h"
 
 SCALAR_KERNEL(gemm_i8_scalar)

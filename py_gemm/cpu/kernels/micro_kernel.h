@@ -31,17 +31,17 @@
 #define ROW(where, row, which) WIDEN_STEP(SPLAT((where) + (row) * (VECTOR_BYTES / LANES)), which)
 #endif
 
-#define STEP(step)                                                                           \
-  {                                                                                          \
+#define STEP(step)                                                                                 \
+  {                                                                                                \
     const char *of_b = b + (step) / WORD_STEPS * STEP_B, *of_a = a + (step) / WORD_STEPS * STEP_A; \
-    v128_t left = WIDEN_STEP(wasm_v128_load(of_b), step);                                    \
-    v128_t right = WIDEN_STEP(wasm_v128_load(of_b + VECTOR_BYTES), step);                    \
-    LOAD_ROWS(of_a, step)                                                                    \
-    _Pragma("clang loop unroll(full)") for (uint32_t row = 0; row < ROWS; row++) {           \
-      v128_t value = ROW(of_a, row, step);                                                   \
-      sums[row][0] = MULTIPLY_ADD(value, left, sums[row][0]);                                \
-      sums[row][1] = MULTIPLY_ADD(value, right, sums[row][1]);                               \
-    }                                                                                        \
+    v128_t left = WIDEN_STEP(wasm_v128_load(of_b), step);                                          \
+    v128_t right = WIDEN_STEP(wasm_v128_load(of_b + VECTOR_BYTES), step);                          \
+    LOAD_ROWS(of_a, step)                                                                          \
+    _Pragma("clang loop unroll(full)") for (uint32_t row = 0; row < ROWS; row++) {                 \
+      v128_t value = ROW(of_a, row, step);                                                         \
+      sums[row][0] = MULTIPLY_ADD(value, left, sums[row][0]);                                      \
+      sums[row][1] = MULTIPLY_ADD(value, right, sums[row][1]);                                     \
+    }                                                                                              \
   }
 
 static __attribute__((noinline)) void TILE(uint32_t depth, address panel_a, address panel_b, address start_tile,

@@ -2,8 +2,20 @@
 // and finish can be tried with absurd ones. A tile's sums fill at most SCRATCH_TILE's 192 bytes, its columns SCRATCH_BIAS's 64.
 // Sums as the simd128 token does: product rounded, then sum rounded, in increasing k from the start.
 //
-// The includer defines REAL_BYTES, LANES as 1, all that driver.h needs beside what is here, MULTIPLY, pack_any(width, ...), and
-// ELEMENT_AT(panel, width, step, lane), which loads an element of a panel as a sum of its type.
+// The includer defines REAL_BYTES, LANES as 1, all that driver.h needs beside what is here, MULTIPLY, and what pack.h needs; or, where
+// panels are not those of pack.h, pack_any(width, ...) and ELEMENT_AT(panel, width, step, lane), an element of a panel as a sum.
+
+#ifndef ELEMENT_AT
+#include "pack.h"
+
+static __attribute__((noinline)) void pack_any(uint32_t width, uint32_t type, address source, uint32_t lane_stride,
+                                               uint32_t depth_stride, uint32_t lanes, uint32_t depth, address panel) {
+  const Slab slab = {source, lane_stride, depth_stride, lanes, depth};
+  pack(width, type, &slab, panel);
+}
+
+#define ELEMENT_AT(panel, width, step, lane) wasm_v128_load(at((panel) + ((step) * (width) + (lane)) * REAL_BYTES))
+#endif
 
 #define RUN_TILE(micro_kernel, rows, columns, ...) ((void)micro_kernel, sum_tile(rows, columns, __VA_ARGS__))
 #define PACK(packer, width, ...) ((void)packer, pack_any(width, __VA_ARGS__))
@@ -29,7 +41,7 @@ INLINE void scalar_product(const Arguments *arguments, Operands operands, addres
   multiply(arguments->tile_rows, arguments->tile_columns, 0, 0, 0, arguments, operands, scratch);
 }
 
-#define SCALAR_KERNEL(name)                                                                                   \
-  __attribute__((export_name(#name))) uint32_t name(Arguments *arguments, address scratch) {                  \
-    return run_batch(arguments->tile_rows, arguments->tile_columns, scalar_product, arguments, scratch);      \
+#define SCALAR_KERNEL(name)                                                                              \
+  __attribute__((export_name(#name))) uint32_t name(Arguments *arguments, address scratch) {             \
+    return run_batch(arguments->tile_rows, arguments->tile_columns, scalar_product, arguments, scratch); \
   }

@@ -1,5 +1,6 @@
 // What the float32 accumulator is to the finish and the driver where a vector holds one element (sums_f32.h: four).
 
+#define LANES 1
 #define REAL_BYTES 4
 
 #include "activation.h"

@@ -247,6 +247,12 @@ def test_chains_are_nearly_equal_and_never_longer_than_the_longest(k: int, lengt
     assert SummationOrder(256, False).chain_length(k) == length
 
 
+def test_no_chain_but_the_last_ends_inside_a_group() -> None:
+    """So a slice of a deep product is whole groups, and only the last one of an odd depth is padded."""
+    for row in ROWS:
+        assert all(row.order.chain_length(k) % row.depth_multiple == 0 for k in range(3000)), row.name
+
+
 def test_chains_cover_k() -> None:
     order = SummationOrder(256, False)
     for k in range(1, 3000):

@@ -36,6 +36,9 @@ INLINE v128_t of_f64(double value) {
 #define OF_ONE(name, expression) \
   INLINE v128_t wasm_##name(v128_t a) { return expression; }
 #define MASK_IF(condition, ones) ((condition) ? (ones) : 0)
+// NaN where either is; of zeros the negative one is the smaller.
+#define EXTREME(to, of, before, of_equals) \
+  (to(a) != to(a) || to(b) != to(b) ? of(to(a) + to(b)) : to(a) == to(b) ? (a of_equals b) : to(a) before to(b) ? a : b)
 #define ONES_32 0xffffffffu
 #define ONES_64 0xffffffffffffffffu
 
@@ -60,8 +63,8 @@ OF_ONE(u32x4_extend_low_u16x8, a & 0xffff)
 OF_TWO(f32x4_add, of_f32(to_f32(a) + to_f32(b)))
 OF_TWO(f32x4_mul, of_f32(to_f32(a) * to_f32(b)))
 OF_TWO(f32x4_div, of_f32(to_f32(a) / to_f32(b)))
-OF_TWO(f32x4_min, of_f32(__builtin_wasm_min_f32(to_f32(a), to_f32(b))))
-OF_TWO(f32x4_max, of_f32(__builtin_wasm_max_f32(to_f32(a), to_f32(b))))
+OF_TWO(f32x4_min, EXTREME(to_f32, of_f32, <, |))
+OF_TWO(f32x4_max, EXTREME(to_f32, of_f32, >, &))
 OF_TWO(f32x4_eq, MASK_IF(to_f32(a) == to_f32(b), ONES_32))
 OF_TWO(f32x4_gt, MASK_IF(to_f32(a) > to_f32(b), ONES_32))
 OF_TWO(f32x4_lt, MASK_IF(to_f32(a) < to_f32(b), ONES_32))
@@ -70,8 +73,8 @@ OF_TWO(f64x2_add, of_f64(to_f64(a) + to_f64(b)))
 OF_TWO(f64x2_sub, of_f64(to_f64(a) - to_f64(b)))
 OF_TWO(f64x2_mul, of_f64(to_f64(a) * to_f64(b)))
 OF_TWO(f64x2_div, of_f64(to_f64(a) / to_f64(b)))
-OF_TWO(f64x2_min, of_f64(__builtin_wasm_min_f64(to_f64(a), to_f64(b))))
-OF_TWO(f64x2_max, of_f64(__builtin_wasm_max_f64(to_f64(a), to_f64(b))))
+OF_TWO(f64x2_min, EXTREME(to_f64, of_f64, <, |))
+OF_TWO(f64x2_max, EXTREME(to_f64, of_f64, >, &))
 OF_TWO(f64x2_ne, MASK_IF(to_f64(a) != to_f64(b), ONES_64))
 OF_TWO(f64x2_gt, MASK_IF(to_f64(a) > to_f64(b), ONES_64))
 OF_TWO(f64x2_lt, MASK_IF(to_f64(a) < to_f64(b), ONES_64))

@@ -4,7 +4,7 @@
 // The first bytes of the shared memory are one line of words for each worker (py_gemm/cpu/engines/workers.py writes them):
 //
 //   GO            a number that changes when there is work      DONE         that number, once the work is done
-//   UP            1 once the worker waits for work              STATUS       what the kernel returned; FAILED where there was none
+//   UP            1 once the worker waits for work; 0: leave    STATUS       what the kernel returned; FAILED where there was none
 //   BLOCK         where the argument block lies                 SCRATCH      where the scratch memory begins
 //   CODE, LENGTH  where the module lies, and its bytes          MODULE       its number: a worker compiles a module once
 //   NAME, LETTERS where the kernel's name lies, and its bytes
@@ -63,6 +63,10 @@ function work({ memory, index }) {
       continue;
     }
     seen = word(GO);
+    if (word(UP) === 0) {
+      Atomics.store(words, DONE, seen);
+      return; // to the event loop, where terminate() takes effect at once
+    }
     let status = FAILED;
     try {
       status = run();

@@ -83,12 +83,17 @@ def split(plan: Plan, row: Row, shares: tuple[float, ...]) -> tuple[Strip, ...]:
 
 
 def _cut(size: int, unit: int, shares: tuple[float, ...]) -> list[tuple[int, int]]:
-    """0 .. size in pieces that end at multiples of `unit` (the last one at `size`), none of them empty."""
-    units = -(-size // unit)
-    total = sum(shares)
-    ends = [min(size, round(units * part / total) * unit) for part in accumulate(shares)]
-    ends[-1] = size
-    return [(begin, end) for begin, end in zip([0, *ends], ends, strict=False) if begin < end]
+    """0 .. size in pieces that end at multiples of `unit` (the last one at `size`): one a share, while units last."""
+    units, total = -(-size // unit), sum(shares)
+    pieces: list[tuple[int, int]] = []
+    begin = 0
+    for index, part in enumerate(accumulate(shares)):
+        most = units - (len(shares) - 1 - index)
+        end = min(units, max(begin + 1, min(most, round(units * part / total))))
+        if begin < end:
+            pieces.append((begin * unit, min(size, end * unit)))
+        begin = end
+    return pieces
 
 
 def _rows(plan: Plan, begin: int, end: int) -> Strip:

@@ -29,9 +29,9 @@ Job = Callable[[], None]
 def usable_cores() -> int:
     """Cores that this process may use: of the machine, or those it is bound to; what the browser tells, in a page."""
     if sys.platform == "emscripten":
-        from js import navigator
+        import js
 
-        return int(getattr(navigator, "hardwareConcurrency", 1) or 1)
+        return int(getattr(getattr(js, "navigator", None), "hardwareConcurrency", 1) or 1)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -34,18 +34,21 @@ if TYPE_CHECKING:
 # A byte copied to or from shared memory costs as much as this many multiply-adds of float32 (measured in Chromium).
 MULTIPLY_ADDS_A_BYTE = 4.0
 
-# Below this part of an equal share for the caller, copying for the workers takes too much of what they save.
-LEAST_PART = 0.4
+# A product on several threads that would take more than this part of the time of one is left to one.
+WORTH_IT = 0.75
+
+# The caller has a strip in any case.
+LEAST_SHARE = 0.02
 
 
 def callers_share(plan: Plan, nbytes: int, threads: int) -> float:
     """The part of the work for the caller, which copies `nbytes` for the others, so that all are done together; 0: not worth it.
 
-    With x for it, x + copying = (1 - x) / (threads - 1), copying in units of the whole work.
+    In units of the whole work, with x for that part: x + copying = (1 - x) / (threads - 1).
     """
     copying = MULTIPLY_ADDS_A_BYTE * nbytes / multiply_adds(plan)
-    share = (1 - copying * (threads - 1)) / threads
-    return share if share >= LEAST_PART / threads else 0.0
+    share = max(LEAST_SHARE, (1 - copying * (threads - 1)) / threads)
+    return share if max(copying + share, (1 - share) / (threads - 1)) <= WORTH_IT else 0.0
 
 
 def bind_worker_strips(engine: BrowserEngine, row: Row, plan: Plan, blocking: Blocking, threads: int) -> Bound:

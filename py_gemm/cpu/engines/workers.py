@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import warnings
 from time import perf_counter
 from typing import Any
 
@@ -86,7 +87,9 @@ class WorkerPool:
             try:
                 self._start_missing(count)
             except self._pyodide.JsException as error:
-                self._refuse(str(error))
+                self.stop()
+                self._refuse(f"workers cannot be started: {error}")
+                warnings.warn(f"py_gemm: products run on one thread: {self.trouble}", RuntimeWarning, stacklevel=2)
                 return False
         return self.count_up >= count
 
@@ -103,7 +106,9 @@ class WorkerPool:
 
     def stop(self) -> None:
         """End all workers and drop the memory; the next product starts anew."""
-        for worker in self._workers:
+        for index, worker in enumerate(self._workers):
+            self._js.Atomics.store(self._words, _WORDS * index + UP, 0)
+            self._wake_up(index)
             worker.terminate()
         self._workers, self._memory = [], None
 
@@ -211,6 +216,9 @@ class WorkerPool:
     def give(self, index: int, kernel: tuple[int, int, int, int, int], block: int, scratch: int) -> None:
         """Let a worker run a kernel on the argument block and the scratch memory at these places."""
         self.write(4 * _WORDS * index + _WORK_AT, _WORK.pack(block, scratch, *kernel))
+        self._wake_up(index)
+
+    def _wake_up(self, index: int) -> None:
         atomics, word = self._js.Atomics, _WORDS * index + GO
         atomics.add(self._words, word, 1)
         atomics.notify(self._words, word)

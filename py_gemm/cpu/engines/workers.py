@@ -39,11 +39,12 @@ KEEP_SHARED_BYTES = 256 << 20
 # A worker that has not answered this long after the caller's own strip is done, and ten times as long as that took, is dead.
 PATIENCE_SECONDS = 1.0
 PATIENCE_FACTOR = 10
-START_SECONDS = 5.0
+START_SECONDS = 10.0
 
 
 class WorkerPool:
-    """trouble: why there are no workers, now and later; empty where there is no reason. free: where a product's own memory begins.
+    """trouble: why there are no workers, now and later; empty where there is no reason. nbytes: of the shared memory; free: where
+    a product's own part of it begins.
 
     One product at a time, as Pyodide has one thread: reserve, copy, `give` work to each worker, `wait` for it.
     """
@@ -57,7 +58,14 @@ class WorkerPool:
         self._heard, self._failed = create_proxy(self._hear), create_proxy(self._fail)
         self._blob = ""
         self._waiting: list[asyncio.Event] = []
+        self._waited_in_vain = False
         self._memory: Any = None
+        self.nbytes = 0
+        # Bound once: looking a method up on a proxy costs as much as calling it.
+        self._new_view = self._js.Uint8Array.new
+        if not self.trouble:
+            atomics = self._js.Atomics
+            self._load_word, self._add_word, self._notify_word = atomics.load, atomics.add, atomics.notify
 
     def _obstacle(self) -> str:
         if not hasattr(self._js, "Worker"):
@@ -94,15 +102,15 @@ class WorkerPool:
         return self.count_up >= count
 
     async def started(self, count: int) -> None:
-        """Return once `count` workers are up, or there is trouble, or they have had their time."""
+        """Return once `count` workers are up, or there is trouble, or they have had their time (which they get once)."""
         deadline = perf_counter() + START_SECONDS
-        while not self.start(count) and not self.trouble and perf_counter() < deadline:
+        while not self.start(count) and not self.trouble and not self._waited_in_vain:
             event = asyncio.Event()
             self._waiting.append(event)
             try:
                 await asyncio.wait_for(event.wait(), deadline - perf_counter())
             except TimeoutError:
-                return
+                self._waited_in_vain = True
 
     def stop(self) -> None:
         """End all workers and drop the memory; the next product starts anew."""
@@ -110,13 +118,14 @@ class WorkerPool:
             self._js.Atomics.store(self._words, _WORDS * index + UP, 0)
             self._wake_up(index)
             worker.terminate()
-        self._workers, self._memory = [], None
+        self._workers, self._memory, self.nbytes = [], None, 0
 
     def _start_missing(self, count: int) -> None:
         if self._memory is None:
             limits = {"initial": -(-_WORDS_END // _PAGE), "maximum": MOST_PAGES, "shared": True}
             self._memory = self._js.WebAssembly.Memory.new(self._to_object(limits))
-            self._words = self._js.Int32Array.new(self._memory.buffer, 0, _WORDS_END // 4)
+            self._measure()
+            self._words = self._js.Int32Array.new(self._buffer, 0, _WORDS_END // 4)
             self._codes: dict[str, tuple[int, int, int]] = {}
             self._names: dict[str, tuple[int, int]] = {}
             self.free = _WORDS_END
@@ -188,20 +197,20 @@ class WorkerPool:
 
     def reserve(self, nbytes: int) -> None:
         """Make the memory at least this large; DeviceMemoryError where it cannot be."""
-        held = self._memory.buffer.byteLength
-        if held >= nbytes:
+        if self.nbytes >= nbytes:
             return
         try:
-            self._memory.grow(-(-(nbytes - held) // _PAGE))
+            self._memory.grow(-(-(nbytes - self.nbytes) // _PAGE))
         except self._pyodide.JsException as error:
-            raise DeviceMemoryError(f"shared memory cannot grow from {held} to {nbytes} bytes: {error}") from error
+            raise DeviceMemoryError(f"shared memory cannot grow from {self.nbytes} to {nbytes} bytes: {error}") from error
+        self._measure()
 
-    @property
-    def nbytes(self) -> int:
-        return int(self._memory.buffer.byteLength) if self._memory else 0
+    def _measure(self) -> None:
+        self._buffer = self._memory.buffer
+        self.nbytes = int(self._buffer.byteLength)
 
     def _view(self, place: int, nbytes: int) -> Any:
-        return self._js.Uint8Array.new(self._memory.buffer, place, nbytes)
+        return self._new_view(self._buffer, place, nbytes)
 
     def write(self, place: int, content: Any) -> None:
         """Bytes of Python at a place of the shared memory."""
@@ -219,9 +228,8 @@ class WorkerPool:
         self._wake_up(index)
 
     def _wake_up(self, index: int) -> None:
-        atomics, word = self._js.Atomics, _WORDS * index + GO
-        atomics.add(self._words, word, 1)
-        atomics.notify(self._words, word)
+        self._add_word(self._words, _WORDS * index + GO, 1)
+        self._notify_word(self._words, _WORDS * index + GO)
 
     def wait(self, count: int, took: float) -> bool:
         """Whether the first `count` workers get done; not where one fails or does not answer. took: seconds of the caller."""
@@ -240,4 +248,4 @@ class WorkerPool:
         return True
 
     def _load(self, index: int, word: int) -> int:
-        return int(self._js.Atomics.load(self._words, _WORDS * index + word))
+        return int(self._load_word(self._words, _WORDS * index + word))

@@ -34,7 +34,7 @@ from .families import (
 from .packing import Packing
 from .plan import Plan, make_packing_plan, make_plan
 from .probe import exact_dot
-from .strips import count_for, count_threads
+from .strips import count_threads, multiply_adds
 from .threads import default_threads
 
 
@@ -193,10 +193,9 @@ class CpuGemm:
         row = choose_family(INT32, traits, family=self._family, token=self._token_in_force())
         return CpuCall(row.name, row.order, self._bind(row, plan, block(row, plan.m, plan.n, plan.k)), plan.swapped)
 
-    async def threads_up(self, multiply_adds: int) -> None:
+    async def threads_up(self, work: int) -> None:
         """Return once the threads are there that a product of so many multiply-adds will run on."""
-        limit, _ = self.engine.threads(self._threads_in_force()[0])
-        await self.engine.threads_up(count_for(multiply_adds, limit, knob("parallel_threshold"), knob("par_mnk_per_worker")))
+        await self.engine.threads_up(self._count_for(work))
 
     def run(
         self, problem: Problem, a: Any, b: Any, c: Any, d: Any, *, bias: Any = None, activation: str | Activation | None = None
@@ -242,8 +241,12 @@ class CpuGemm:
 
     def _count_threads(self, plan: Plan) -> int:
         """On how many threads a plan is to run."""
+        work = multiply_adds(plan)
+        return 1 if work < knob("parallel_threshold") else self._count_for(work)
+
+    def _count_for(self, work: int) -> int:
         limit, _ = self.engine.threads(self._threads_in_force()[0])
-        return count_threads(plan, limit, knob("parallel_threshold"), knob("par_mnk_per_worker"))
+        return count_threads(work, limit, knob("parallel_threshold"), knob("par_mnk_per_worker"))
 
     def _threads_in_force(self) -> tuple[int, str]:
         """How many threads are wanted, and who wants them."""

@@ -46,13 +46,8 @@ def multiply_adds(plan: Plan) -> int:
     return 0 if plan.packs else plan.m * plan.n * plan.k * prod(plan.batch)
 
 
-def count_threads(plan: Plan, limit: int, threshold: int, per_thread: int) -> int:
-    """On how many threads a plan runs."""
-    return count_for(multiply_adds(plan), limit, threshold, per_thread)
-
-
-def count_for(work: int, limit: int, threshold: int, per_thread: int) -> int:
-    """1 below `threshold` multiply-adds, else at most `limit` threads, each with `per_thread` or more of them."""
+def count_threads(work: int, limit: int, threshold: int, per_thread: int) -> int:
+    """For a product of `work` multiply-adds: 1 below `threshold`, else at most `limit`, each with `per_thread` or more."""
     if limit < 2 or work < max(threshold, 1):
         return 1
     return max(1, min(limit, work // max(per_thread, 1)))

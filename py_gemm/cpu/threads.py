@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
@@ -40,6 +41,11 @@ def usable_cores() -> int:
 def default_threads() -> int:
     """What the knob `threads` is where nobody set it."""
     return max(1, min(MOST_BY_DEFAULT, usable_cores()))
+
+
+def warn_of_one_thread(reason: str) -> None:
+    """Say that what was to run on several threads runs on one."""
+    warnings.warn(f"py_gemm: a product for several threads runs on one: {reason}", RuntimeWarning, stacklevel=3)
 
 
 class _Worker:

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from py_gemm.configuration import KNOBS
+from py_gemm.cpu.engines.worker_strips import LEAST_SHARE, MULTIPLY_ADDS_A_BYTE, callers_share
 from py_gemm.cpu.families import ROWS, Work, yields_to_widening
 from py_gemm.cpu.packing import Packing
 from py_gemm.cpu.plan import Plan, make_packing_plan, make_plan
-from py_gemm.cpu.strips import COLUMNS_OF_A_LINE, Strip, count_for, count_threads, multiply_adds, split
+from py_gemm.cpu.strips import COLUMNS_OF_A_LINE, Strip, count_threads, multiply_adds, split
 from py_gemm.dtypes import FLOAT32, INT8
 from py_gemm.int8_block import make_block, move_block
 from py_gemm.problem import Layout, Problem
@@ -116,9 +117,25 @@ def test_prepacked_operands_are_never_cut() -> None:
 def test_how_many_threads_are_worth_it(work: int, limit: int, threads: int) -> None:
     gates = KNOBS["parallel_threshold"].default, KNOBS["par_mnk_per_worker"].default
     assert gates == (8_000_000, 2_000_000)
-    assert count_for(work, limit, *gates) == threads
-    assert count_threads(plan_of(1, 1, 1), 8, 0, 1) == 1
-    assert count_threads(plan_of(128, 128, 128), 8, *gates) == 1, "no loss at 128 cubed: one thread"
+    assert count_threads(work, limit, *gates) == threads
+    assert count_threads(multiply_adds(plan_of(1, 1, 1)), 8, 0, 1) == 1
+    assert count_threads(multiply_adds(plan_of(128, 128, 128)), 8, *gates) == 1, "no loss at 128 cubed: one thread"
+
+
+def test_the_caller_does_less_where_it_copies_for_the_others() -> None:
+    """In a page: shares come out even in time, and what would be spent on copying is left to one thread."""
+    plan = plan_of(1000, 1000, 1000)
+    assert callers_share(plan, 0, 2) == 0.5
+    assert callers_share(plan, 0, 8) == 0.125
+    for nbytes, threads in ((12_000_000, 2), (8_000_000, 4), (2_000_000, 8)):
+        share, copying = callers_share(plan, nbytes, threads), MULTIPLY_ADDS_A_BYTE * nbytes / 1000**3
+        assert 0 < share < 1 / threads
+        assert share + copying == pytest.approx((1 - share) / (threads - 1))
+    assert callers_share(plan, 125_000_000, 2) == 0.25
+    assert callers_share(plan, 125_000_001, 2) == 0.0, "more than 0.75 of the time of one thread"
+    assert callers_share(plan, 60_000_000, 8) == LEAST_SHARE, "most of the time of one thread goes into copying"
+    vector = plan_of(1, 4096, 4096)
+    assert callers_share(vector, 4096 * 4096 * 2, 2) == 0.0
 
 
 def test_which_integer_products_leave_the_dot_rows() -> None:

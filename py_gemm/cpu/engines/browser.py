@@ -7,7 +7,6 @@ No view of the heap is held: only addresses, which stay when the heap grows.
 
 from __future__ import annotations
 
-import warnings
 from importlib import import_module
 from typing import Any
 
@@ -17,7 +16,7 @@ from ..arguments import ADDRESSES, DONE, pack_arguments
 from ..blocking import Blocking
 from ..families import EngineTraits, Row, module_asset
 from ..plan import Plan
-from ..threads import MOST_THREADS
+from ..threads import MOST_THREADS, warn_of_one_thread
 from . import Bound, Engine
 from .copying import CopyingEngine, Room
 from .host_memory import OwnedBlock, heap_view
@@ -146,7 +145,7 @@ class BrowserEngine:
     def report_trouble(self, trouble: str) -> None:
         """Keep, for `info`, and say once why a product for several threads runs on one."""
         if not self._memory_trouble:
-            warnings.warn(f"py_gemm: a product for several threads runs on one: {trouble}", RuntimeWarning, stacklevel=2)
+            warn_of_one_thread(trouble)
         self._memory_trouble = trouble
 
     def forget_scratch(self) -> None:

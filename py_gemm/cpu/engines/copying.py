@@ -10,7 +10,6 @@ A product in strips has such a memory for each of its threads, which copies its 
 from __future__ import annotations
 
 import threading
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +21,7 @@ from ..blocking import Blocking
 from ..families import EngineTraits, Row
 from ..plan import BIAS_TYPE, Matrix, Plan
 from ..strips import Strip, split
-from ..threads import ThreadPool
+from ..threads import ThreadPool, warn_of_one_thread
 from ..transfer import Transfer, plan_transfer
 from . import Bound
 from .host_memory import OwnedBlock, line_view
@@ -131,7 +130,7 @@ class CopyingEngine(ABC):
     def report_trouble(self, trouble: str) -> None:
         """Keep, for `info`, and say once why a product for several threads runs on one."""
         if not self.thread_trouble:
-            warnings.warn(f"py_gemm: a product for several threads runs on one: {trouble}", RuntimeWarning, stacklevel=2)
+            warn_of_one_thread(trouble)
         self.thread_trouble = trouble
 
 

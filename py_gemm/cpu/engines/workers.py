@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import warnings
 from time import perf_counter
 from typing import Any
 
@@ -19,7 +18,7 @@ from ...errors import DeviceMemoryError
 from ..arguments import DONE as STATUS_DONE
 from ..families import Row, module_asset
 from ..kernels.wasm_module import with_shared_memory
-from ..threads import MOST_THREADS
+from ..threads import MOST_THREADS, warn_of_one_thread
 
 # web/thread.js: the words of a worker.
 GO, DONE, UP, STATUS, _WORDS = 0, 1, 2, 3, 16
@@ -97,7 +96,7 @@ class WorkerPool:
             except self._pyodide.JsException as error:
                 self.stop()
                 self._refuse(f"workers cannot be started: {error}")
-                warnings.warn(f"py_gemm: products run on one thread: {self.trouble}", RuntimeWarning, stacklevel=2)
+                warn_of_one_thread(self.trouble)
                 return False
         return self.count_up >= count
 

@@ -24,7 +24,7 @@ pg.configure(device="cpu", parallel_threshold=0, par_mnk_per_worker=1)
 engine = pg.request_device("cpu").gemm.engine
 pool = engine.workers
 import py_gemm.cpu.engines.worker_strips as worker_strips
-worker_strips.MULTIPLY_ADDS_A_BYTE = 0.0
+worker_strips.MULTIPLY_ADDS_A_BYTE = worker_strips.MULTIPLY_ADDS_A_CALL = 0
 
 def normal(seed, *shape):
     return np.random.default_rng(seed).standard_normal(shape, np.float32)
@@ -47,7 +47,7 @@ async def have(threads):
 
 def done(value):
     pg.configure(device=None, parallel_threshold=None, par_mnk_per_worker=None, threads=None)
-    worker_strips.MULTIPLY_ADDS_A_BYTE = 4.0
+    worker_strips.MULTIPLY_ADDS_A_BYTE, worker_strips.MULTIPLY_ADDS_A_CALL = 6.0, 2_500_000
     return value
 
 a, b = normal(1, 90, 300), normal(2, 300, 70)

@@ -31,8 +31,10 @@ from .workers import KEEP_SHARED_BYTES, WorkerPool
 if TYPE_CHECKING:
     from .browser import BrowserEngine
 
-# A byte copied to or from shared memory costs as much as this many multiply-adds of float32 (measured in Chromium).
-MULTIPLY_ADDS_A_BYTE = 4.0
+# What a byte copied to or from shared memory costs, and what else is done for a product (waking, argument blocks: 0.1 ms),
+# in multiply-adds of float32. Measured in Chromium by the processor time of caller and worker, 192 to 1024 cubed.
+MULTIPLY_ADDS_A_BYTE = 6.0
+MULTIPLY_ADDS_A_CALL = 2_500_000
 
 # A product on several threads that would take more than this part of the time of one is left to one.
 WORTH_IT = 0.75
@@ -46,7 +48,7 @@ def callers_share(plan: Plan, nbytes: int, threads: int) -> float:
 
     In units of the whole work, with x for that part: x + copying = (1 - x) / (threads - 1).
     """
-    copying = MULTIPLY_ADDS_A_BYTE * nbytes / multiply_adds(plan)
+    copying = (MULTIPLY_ADDS_A_BYTE * nbytes + MULTIPLY_ADDS_A_CALL) / multiply_adds(plan)
     share = max(LEAST_SHARE, (1 - copying * (threads - 1)) / threads)
     return share if max(copying + share, (1 - share) / (threads - 1)) <= WORTH_IT else 0.0
 

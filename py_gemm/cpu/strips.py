@@ -20,6 +20,9 @@ from .plan import Matrix, Plan
 # Columns are cut where a cache line of D begins, if D does (float32): two threads then write no line in common.
 COLUMNS_OF_A_LINE = 16
 
+# Strips that would take more than this part of the time of one thread are not worth it.
+WORTH_IT = 0.75
+
 # A batch this many times as long as there are strips is cut evenly enough whatever its length.
 LONG_BATCH = 4
 

@@ -37,8 +37,9 @@ SHAPES = [(1, 1, 1), (1, 700, 300), (3, 257, 40), (13, 17, 33), (50, 90, 259), (
 
 
 @pytest.fixture(autouse=True)
-def everything_is_large() -> Iterator[None]:
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every product is worth a thread."""
+    monkeypatch.setattr(copying, "MULTIPLY_ADDS_A_BYTE", 0)
     pg.configure(parallel_threshold=0, par_mnk_per_worker=1, device="cpu")
     yield
     pg.configure(parallel_threshold=None, par_mnk_per_worker=None, device=None, threads=None)
@@ -174,6 +175,15 @@ def test_batches_have_the_bits_of_one_thread(shape_a: tuple[int, ...], shape_b: 
         found, used = on_threads(threads, lambda: pg.matmul(a, b))
         assert found.tobytes() == single.tobytes()
         assert 1 <= used <= threads
+
+
+def test_a_product_that_is_little_but_copying_stays_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each half of a row's product would copy all of B; columns that lie one after the other are copied by halves."""
+    monkeypatch.undo()
+    a, b = normal(1, 1, 2000), normal(2, 2000, 2000)
+    assert on_threads(2, lambda: pg.matmul(a, b))[1] == 1
+    assert on_threads(2, lambda: pg.matmul(a, b.T))[1] == 2
+    assert on_threads(2, lambda: pg.matmul(b, b))[1] == 2
 
 
 def test_more_threads_than_there_are_tiles() -> None:

@@ -20,7 +20,7 @@ from ..arguments import ADDRESSES, argument_bytes, pack_arguments
 from ..blocking import Blocking
 from ..families import EngineTraits, Row
 from ..plan import BIAS_TYPE, Matrix, Plan
-from ..strips import Strip, split
+from ..strips import WORTH_IT, Strip, multiply_adds, split
 from ..threads import ThreadPool, warn_of_one_thread
 from ..transfer import Transfer, plan_transfer
 from . import Bound
@@ -33,6 +33,8 @@ KEEP_BYTES = 64 << 20
 # A wasm32 memory ends here.
 ADDRESS_LIMIT = 1 << 32
 
+# What a byte that is copied costs, in multiply-adds of float32 (memmove at 8 GB/s, 25 multiply-adds a nanosecond).
+MULTIPLY_ADDS_A_BYTE = 4.0
 
 # Its place among a, b, c, d and bias.
 _D = 3
@@ -107,7 +109,8 @@ class CopyingEngine(ABC):
 
     def bind_strips(self, row: Row, plan: Plan, blocking: Blocking, threads: int) -> Bound:
         strips = split(plan, row, (1.0,) * threads)
-        return self.bind(row, plan, blocking) if len(strips) < 2 else _StripsCall(self, row, plan, blocking, strips)
+        call = _StripsCall(self, row, plan, blocking, strips)
+        return call if len(strips) > 1 and call.is_worth_it else self.bind(row, plan, blocking)
 
     def room(self, module: str, nbytes: int, seat: int = 0) -> Room:
         """The room of a module for the thread of that number, with at least `nbytes`."""
@@ -166,6 +169,11 @@ class Arrangement:
         return Arrangement(inside, (a, b, c, d, bias), tuple(places), end)
 
     @property
+    def copied(self) -> int:
+        """Bytes that are copied in and out."""
+        return sum(transfer.nbytes for transfer in self.transfers if transfer)
+
+    @property
     def origins(self) -> tuple[int, ...]:
         """Where the first element of each operand lies; 0 where there is none."""
         return tuple(
@@ -209,6 +217,11 @@ class _CopyingCall:
                 self.give_back()
         return 1
 
+    @property
+    def cost(self) -> float:
+        """Its time, in multiply-adds."""
+        return multiply_adds(self._places.inside) + MULTIPLY_ADDS_A_BYTE * self._places.copied
+
     def reserve(self) -> Room:
         """A room that is large enough; DeviceMemoryError where there is none."""
         if self._block is None:
@@ -241,6 +254,11 @@ class _StripsCall:
         self._engine, self._strips = engine, tuple(StripBlock(strip) for strip in strips)
         self._whole = _CopyingCall(engine, row, plan, blocking)
         self._calls = tuple(_CopyingCall(engine, row, strip.plan, blocking, seat) for seat, strip in enumerate(strips))
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether it is faster than one thread. Strips of a product that is little more than copying copy too much in common."""
+        return max(call.cost for call in self._calls) <= WORTH_IT * self._whole.cost
 
     def __call__(self, a: int, b: int, c: int, d: int, bias: int) -> int:
         engine = self._engine

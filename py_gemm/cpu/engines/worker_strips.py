@@ -21,7 +21,7 @@ from ..arguments import ADDRESSES, argument_bytes, pack_arguments
 from ..blocking import Blocking
 from ..families import Row
 from ..plan import Plan
-from ..strips import Strip, multiply_adds, split
+from ..strips import WORTH_IT, Strip, multiply_adds, split
 from . import Bound
 from .copying import Arrangement, round_up
 from .host_memory import heap_view
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 # in multiply-adds of float32. Measured in Chromium by the processor time of caller and worker, 192 to 1024 cubed.
 MULTIPLY_ADDS_A_BYTE = 6.0
 MULTIPLY_ADDS_A_CALL = 2_500_000
-
-# A product on several threads that would take more than this part of the time of one is left to one.
-WORTH_IT = 0.75
 
 # The caller has a strip in any case.
 LEAST_SHARE = 0.02
@@ -65,7 +62,7 @@ def bind_worker_strips(engine: BrowserEngine, row: Row, plan: Plan, blocking: Bl
 
 def _copied(strip: Strip) -> int:
     """Bytes that go to and fro for a strip."""
-    return sum(transfer.nbytes for transfer in Arrangement.of(strip.plan, 0).transfers if transfer)
+    return Arrangement.of(strip.plan, 0).copied
 
 
 class _Window:

@@ -36,7 +36,7 @@ MOST_PAGES = 1 << 14
 KEEP_SHARED_BYTES = 256 << 20
 
 # A worker that has not answered this long after the caller's own strip is done, and ten times as long as that took, is dead.
-PATIENCE_SECONDS = 1.0
+PATIENCE_SECONDS = 2.0
 PATIENCE_FACTOR = 10
 START_SECONDS = 10.0
 

@@ -2,8 +2,7 @@
 
 In headless Chromium, one thread: the CPU road against NumPy's `@` in the same Pyodide and against a loop of nothing but fused
 multiply-adds (the ceiling of 128-bit SIMD on this machine); a small product through the front door; transfers to and from WebGPU
-against bare JavaScript on the same buffers. Outside: the CPU road under wasmtime against NumPy. In both: two threads against one.
-Medians of interleaved, warm runs.
+against bare JavaScript on the same buffers. Outside: the CPU road under wasmtime against NumPy. Medians of interleaved, warm runs.
 Machines share their cores, so only the ratios mean something.
 """
 
@@ -90,16 +89,6 @@ def exact_table(native: dict[str, dict[str, float]], page: dict[str, float]) -> 
     return table("Exact products (lower is better)", header, rows)
 
 
-def threads_table(places: dict[str, list[dict[str, float]]]) -> str:
-    """How much faster two threads are than one."""
-    rows = [
-        [place, f"{row['size']:.0f}³", f"{1e3 * row['one']:.2f}", f"{1e3 * row['two']:.2f}", f"**{row['one'] / row['two']:.2f}**"]
-        for place, results in places.items()
-        for row in results
-    ]
-    return table("Float32 products on two threads", ["where", "product", "one thread ms", "two threads ms", "ratio"], rows)
-
-
 def main() -> int:
     """Run all of it and print."""
     parser = argparse.ArgumentParser(prog="npm run bench --")
@@ -121,29 +110,24 @@ def main() -> int:
         host.put_file("/tmp/bench_measure.py", (FOLDER / "bench_measure.py").read_bytes())
         code = "import sys; sys.path.insert(0, '/tmp'); import bench_measure as measure\n"
         figures["chromium"] = host.run(code + "measure.cubes(sizes, repeat, measure.ceiling_loop())", sizes=sizes, repeat=repeat)
-        figures["threads"] = host.run(code + "await measure.on_two_threads(sizes, repeat)", sizes=[128, *sizes], repeat=2 * repeat)
         figures["small"] = host.run(code + "measure.small(repeat)", repeat=4 * repeat)
         figures["transfers"] = host.run(code + "await measure.transfers(repeat)", repeat=2 * repeat)
         figures["exact"] = host.run(code + "measure.exact(repeat)", repeat=repeat)
         figures["version"] = browser.version
         browser.close()
         server.close()
-    script = (
-        "import asyncio, json; from scripts import bench_measure as measure; "
-        "print(json.dumps([measure.cubes(SIZES, REPEAT, None), asyncio.run(measure.on_two_threads([128, *SIZES], 2 * REPEAT))]))"
-    )
+    script = "import json; from scripts import bench_measure; print(json.dumps(bench_measure.cubes(SIZES, REPEAT, None)))"
     script = script.replace("SIZES", str(sizes)).replace("REPEAT", str(repeat))
     environment = {**os.environ, **ONE_THREAD}
     native = subprocess.run(
         [sys.executable, "-c", script], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
     )
-    figures["native"], figures["native_threads"] = json.loads(native.stdout)
+    figures["native"] = json.loads(native.stdout)
     figures["reference"] = {name: exact_native(name) for name in ("float32", "float16", "float64")}
     if options.json:
         Path(options.json).write_text(json.dumps(figures, indent=1))
 
     print(cubes(figures["chromium"], f"Chromium {figures['version']}, Pyodide, one thread", "NumPy `@`"))
-    print(threads_table({"Chromium": figures["threads"], "wasmtime": figures["native_threads"]}))
     small = figures["small"]
     print(
         table(

@@ -13,12 +13,6 @@ import numpy as np
 
 import py_gemm as pg
 import py_gemm.exact as er
-from py_gemm.cpu.gemm import CpuGemm
-from py_gemm.dtypes import FLOAT32
-from py_gemm.problem import Layout, Problem
-
-# All but `on_two_threads` is measured on one: NumPy in Pyodide has no other, and outside the benchmark binds it to one.
-pg.configure(threads=1)
 
 CEILING_STEPS = 500_000
 CEILING_FLOPS = CEILING_STEPS * 12 * 4 * 2
@@ -73,26 +67,6 @@ def cubes(sizes: list[int], repeat: int, ceiling: Callable[[], object] | None) -
         if ceiling is not None:
             row["ceiling"] = CEILING_FLOPS / seconds["ceiling"] / 1e9 / (2 if dtype == "float64" else 1)
         results.append(row)
-    return results
-
-
-async def on_two_threads(sizes: list[int], repeat: int) -> list[dict[str, float]]:
-    """Seconds of float32 products, prepared, on one thread and on two; the workers of a page are up before."""
-    gemms = {"one": CpuGemm(threads=1), "two": CpuGemm(threads=2)}
-    await gemms["two"].threads_up(1 << 40)
-    source = np.random.default_rng(0)
-    results = []
-    for size in sizes:
-        a, b = source.standard_normal((2, size, size)).astype(np.float32)
-        d = np.empty_like(a)
-        layout = Layout(FLOAT32, size, 1)
-        addresses = a.ctypes.data, b.ctypes.data, 0, d.ctypes.data, 0
-        calls = {
-            name: partial(gemm.prepare(Problem(size, size, size, layout, layout, layout)), *addresses)
-            for name, gemm in gemms.items()
-        }
-        threads = calls["two"]()
-        results.append({"size": size, "threads": threads, **interleaved(repeat, **calls)})
     return results
 
 

@@ -210,6 +210,7 @@ async def run_prepared_async(prepared: PreparedCall, device: Any, request: Reque
     """The same, awaited; `progress` is told the fraction that is done."""
     device = await devices.device_for_async(device, prepared.flops, cpu_only=prepared.stays_on_cpu)
     if device.kind == "cpu":
+        await device.gemm.threads_up(prepared.flops // 2)
         result = prepared.run_on_cpu(device, request)
         if progress is not None:
             progress(1.0)
@@ -287,9 +288,8 @@ def _place(x: Any, device: Any, tag: Any) -> DeviceArray:
 
 
 def configure(**knobs: Any) -> None:
-    """Set knobs for this process: device, variant, token, deep_kc_bytes, gpu_min_flops, submission_ms, pool_bytes.
-
-    None restores the default.
+    """Set knobs for this process; None restores the default. They are: device, variant, token, deep_kc_bytes, threads,
+    parallel_threshold, par_mnk_per_worker, small_parallel_mnk, gpu_min_flops, submission_ms, pool_bytes (README: Knobs).
 
     An argument of a call goes before `configure`, `configure` before the environment (`PY_GEMM_DEVICE` and so on).
     ValueError: an unknown knob, or a value that makes no sense.

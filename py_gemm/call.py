@@ -195,11 +195,11 @@ class PreparedCall:
             written = self.result_array() if copy_d else result
             bias = self._bias(request)
             started = perf_counter()
-            call(
+            threads = call(
                 arrays.address(a), arrays.address(b), 0 if c is None else arrays.address(c), arrays.address(written),
                 0 if bias is None else arrays.address(bias),
             )  # fmt: skip
-            remember(device, call.variant, self.flops, perf_counter() - started, None)
+            remember(device, call.variant, self.flops, perf_counter() - started, None, threads)
             if copy_d:
                 result[...] = written
         if out is not None:

@@ -65,6 +65,10 @@ KNOBS: dict[str, Knob] = {
         Knob(
             "deep_kc_bytes", _count, 0, "0: half of the L2 that cpu/blocking.py pins (512 KiB), the size past which panels miss it"
         ),
+        Knob("threads", _positive, None, "None: as many as cores are usable, at most 8"),
+        Knob("parallel_threshold", _count, 8_000_000, "multiply-adds below which one thread is faster than two (200 cubed)"),
+        Knob("par_mnk_per_worker", _positive, 2_000_000, "multiply-adds that pay for waking a thread"),
+        Knob("small_parallel_mnk", _count, 768**3, "gemmkit: m * n * k below which int8 on several threads takes no dot row"),
         Knob("gpu_min_flops", _count, 64_000_000, "what the CPU road does in the 2 ms that one GPU round trip costs in a page"),
         Knob("submission_ms", _positive, 150, "a GPU is reset after 2 s of one submission, a page stutters from 200 ms on"),
         Knob("pool_bytes", _count, 256 << 20, "unused GPU buffers kept for re-use: four float32 operands of 4096 x 4096"),
@@ -84,11 +88,16 @@ def configure(**knobs: Any) -> None:
     for name, value in knobs.items():
         if name not in KNOBS:
             raise ValueError(f"configure: unknown knob {name!r}; known: {', '.join(KNOBS)}")
-        try:
-            accepted[name] = None if value is None else KNOBS[name].parse(value)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise ValueError(f"configure: {name}={value!r}: {error}") from error
+        accepted[name] = None if value is None else parse_knob("configure", name, value)
     _configured.update(accepted)
+
+
+def parse_knob(operation: str, name: str, value: Any) -> Any:
+    """The value as the knob takes it; ValueError that names operation, knob and value where it makes no sense."""
+    try:
+        return KNOBS[name].parse(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"{operation}: {name}={value!r}: {error}") from error
 
 
 def knob(name: str) -> Any:

@@ -66,6 +66,7 @@ def library_files(wheel: Path, pyodide: Path) -> Table:
     """What any page needs that runs py_gemm in Pyodide, and the fonts: the site without the demo itself."""
     files: Table = {
         "bridge.js": ROOT / "web" / "bridge.js",
+        "thread.js": ROOT / "web" / "thread.js",
         "pygemm.js": ROOT / "web" / "index.js",
         f"wheels/{wheel.name}": wheel,
         "fonts/inter.woff2": _FONTS / "inter" / "files" / "inter-latin-wght-normal.woff2",

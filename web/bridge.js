@@ -61,6 +61,12 @@ const WANTED_FEATURES = /** @type {const} */ (["timestamp-query", "subgroups"]);
 /** @param {number} bytes  rounded up to whole words */
 const words = (bytes) => Math.ceil(bytes / 4) * 4;
 
+/**
+ * Where the script of the CPU road's threads lies: beside this file. Null where this file has no address, made from its text.
+ * @type {string | null}
+ */
+export const threadScript = /^https?:/u.test(import.meta.url) ? new URL("./thread.js", import.meta.url).href : null;
+
 /** @param {unknown} error */
 const textOf = (error) => (error instanceof Error ? error.message : String(error));
 

@@ -367,6 +367,14 @@ def _runnable(rows: list[Row], traits: EngineTraits) -> list[Row]:
     return runnable
 
 
+def yields_to_widening(work: Work, threads: int, forced: bool, least: int) -> bool:
+    """Whether an integer product leaves the dot rows to those that widen in packing: one that runs on several threads, is smaller
+    than `least` multiply-adds, and has no row forced. (What the dot rows do beside their products, the sums of all lanes, every
+    strip does for itself.)
+    """
+    return threads > 1 and not forced and work.m * work.n * work.k < least
+
+
 def require_available(traits: EngineTraits, family: str | None, token: str | None) -> None:
     """The error of `choose_family` where what is forced can run for no product at all."""
     check_names(family, token)

@@ -1,6 +1,7 @@
 """CpuGemm: drives a kernel family over a Problem. Every decision is made in `prepare`; a prepared CpuCall only fills in addresses.
 
-Runs on one thread. Copies nothing in the browser; outside it the engine copies operands in and the result out.
+A large product runs in strips on several threads (strips.py), where the engine has them; its bits are those of one thread.
+Copies nothing in the browser but what other threads read; outside it the engine copies operands in and the result out.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
-from ..configuration import knob
+from ..configuration import knob, parse_knob
 from ..dtypes import FLOAT32, FLOAT64, INT32, ElementType, accumulator_type
 from ..epilogue import Activation, require_exact_activation
 from ..errors import AliasError, ShapeError, UnsupportedError
 from ..problem import Layout, Problem, require_apart, require_in_buffer
-from .blocking import block, deep_k_bytes
+from .blocking import Blocking, block, deep_k_bytes
 from .engines import Bound, Engine, default_engine
 from .engines.host_memory import PinnedBuffer
 from .families import (
@@ -23,6 +24,7 @@ from .families import (
     LARGE_WORK,
     ROWS,
     EngineTraits,
+    Row,
     SummationOrder,
     check_names,
     choose_family,
@@ -30,10 +32,13 @@ from .families import (
     names_row,
     require_available,
     twin_of,
+    yields_to_widening,
 )
 from .packing import Packing
-from .plan import make_packing_plan, make_plan
+from .plan import Plan, make_packing_plan, make_plan
 from .probe import exact_dot
+from .strips import count_threads, multiply_adds
+from .threads import default_threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +68,16 @@ class CpuCall:
     def __init__(self, variant: str, order: SummationOrder | None, bound: Bound | None, swapped: bool) -> None:
         self.variant, self.order, self._bound, self.swapped = variant, order, bound, swapped
 
-    def __call__(self, a: int, b: int, c: int, d: int, bias: int) -> None:
+    def __call__(self, a: int, b: int, c: int, d: int, bias: int) -> int:
         """Run. Native addresses of the first element of each operand; 0 where there is none. Checks nothing.
 
-        DeviceMemoryError, the operands untouched, where memory cannot be had.
+        Returns on how many threads it ran. DeviceMemoryError, the operands untouched, where memory cannot be had.
         """
         if self._bound is None:
-            return
+            return 1
         if self.swapped:
-            self._bound(b, a, c, d, bias)
-        else:
-            self._bound(a, b, c, d, bias)
+            return self._bound(b, a, c, d, bias)
+        return self._bound(a, b, c, d, bias)
 
 
 class CpuGemm:
@@ -81,14 +85,14 @@ class CpuGemm:
 
     family: forces a row or rows of families.py by name; token: forces the instructions ("relaxed", "simd128"), before the knob
     `token` (PY_GEMM_TOKEN). ValueError for an unknown name; UnsupportedError, at the latest in `prepare`, for one that cannot run.
-    threads: None or 1; the kernels of this version run on one thread. engine: None: the one of this interpreter.
+    threads: on how many a large product runs at most, before the knob `threads` (PY_GEMM_THREADS); ValueError where it is no number
+    of at least 1. engine: None: the one of this interpreter.
     """
 
     def __init__(
         self, family: str | None = None, token: str | None = None, threads: int | None = None, *, engine: Engine | None = None
     ) -> None:
-        if threads not in (None, 1):
-            raise UnsupportedError(f"CpuGemm: {threads!r} threads asked; the CPU kernels of this version run on 1 thread")
+        self._threads: int | None = None if threads is None else parse_knob("CpuGemm", "threads", threads)
         check_names(family, token)
         self._family, self._token = family, token
         self.engine: Engine = engine or default_engine()
@@ -110,8 +114,10 @@ class CpuGemm:
 
     @property
     def info(self) -> dict[str, str]:
-        """How the engine works here, for people to read."""
-        return dict(self.engine.info)
+        """How the engine works here, for people to read, and on how many threads."""
+        wanted, whence = self._threads_in_force()
+        count, why = self.engine.threads(wanted)
+        return {**self.engine.info, "threads": f"{count} ({whence}; {why})" if count > 1 or wanted > 1 else f"1 ({whence})"}
 
     def prepare(
         self,
@@ -158,8 +164,7 @@ class CpuGemm:
             row = twin_of(row)
         by_columns = plan.b.column != plan.b.type.size
         blocking = block(row, plan.m, plan.n, plan.k, b_by_columns=by_columns, prepacked=prepacked)
-        bound = self.engine.bind(row, plan, blocking)
-        return CpuCall(row.name, None if exact else row.order, bound, plan.swapped)
+        return CpuCall(row.name, None if exact else row.order, self._bind(row, plan, blocking), plan.swapped)
 
     def packing(self, side: str, element: ElementType) -> Packing:
         """How an operand of that side ("a" or "b") is packed for large products of two operands of type `element`."""
@@ -189,11 +194,20 @@ class CpuGemm:
         """
         _check_sizes(problem)
         require_apart("CpuGemm", problem)
-        row = choose_family(INT32, self._integer_traits(), family=self._family, token=self._token_in_force())
+        traits = self._integer_traits()
         if problem.is_empty:
+            row = choose_family(INT32, traits, family=self._family, token=self._token_in_force())
             return CpuCall(row.name, row.order, None, False)
         plan = make_plan(problem, block_words=block_words, keep_rows=keep_rows)
-        return CpuCall(row.name, row.order, self.engine.bind(row, plan, block(row, plan.m, plan.n, plan.k)), plan.swapped)
+        forced = self._family is not None or self._token_in_force() is not None
+        if yields_to_widening(plan.work, self._count_threads(plan), forced, knob("small_parallel_mnk")):
+            traits = replace(traits, dot=None)
+        row = choose_family(INT32, traits, family=self._family, token=self._token_in_force())
+        return CpuCall(row.name, row.order, self._bind(row, plan, block(row, plan.m, plan.n, plan.k)), plan.swapped)
+
+    async def threads_up(self, work: int) -> None:
+        """Return once the threads are there that a product of so many multiply-adds will run on."""
+        await self.engine.threads_up(self._count_for(work))
 
     def run(
         self, problem: Problem, a: Any, b: Any, c: Any, d: Any, *, bias: Any = None, activation: str | Activation | None = None,
@@ -232,6 +246,30 @@ class CpuGemm:
     def _integer_traits(self) -> EngineTraits:
         """The engine's traits with its int8 dot product, which is looked for when the first integer product asks."""
         return replace(self.engine.traits, dot=exact_dot(self.engine))
+
+    def _bind(self, row: Row, plan: Plan, blocking: Blocking) -> Bound:
+        threads = self._count_threads(plan)
+        if threads == 1:
+            return self.engine.bind(row, plan, blocking)
+        return self.engine.bind_strips(row, plan, blocking, threads)
+
+    def _count_threads(self, plan: Plan) -> int:
+        """On how many threads a plan is to run."""
+        work = multiply_adds(plan)
+        return 1 if work < knob("parallel_threshold") else self._count_for(work)
+
+    def _count_for(self, work: int) -> int:
+        limit, _ = self.engine.threads(self._threads_in_force()[0])
+        return count_threads(work, limit, knob("parallel_threshold"), knob("par_mnk_per_worker"))
+
+    def _threads_in_force(self) -> tuple[int, str]:
+        """How many threads are wanted, and who wants them."""
+        if self._threads is not None:
+            return self._threads, "by argument"
+        wanted = knob("threads")
+        if wanted is not None:
+            return wanted, "by the knob threads"
+        return default_threads(), "of the usable cores"
 
     def _token_in_force(self) -> str | None:
         if self._token is not None:

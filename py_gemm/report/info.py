@@ -62,7 +62,6 @@ def _page() -> dict[str, str]:
         "realm": "page" if hasattr(js, "document") else "worker",
         "cross_origin_isolated": str(bool(getattr(js, "crossOriginIsolated", False))),
         "can_wait_here": str(can_run_sync()),
-        "threads": "1 (the kernels of this version run on the calling thread)",
     }
 
 

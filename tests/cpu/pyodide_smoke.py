@@ -34,7 +34,7 @@ SENTINEL = -77.0
 
 def check() -> dict[str, Any]:
     """Everything, on the engine of this interpreter and on the one that copies. Says which engine it was and what ran."""
-    gemm = CpuGemm()
+    gemm = CpuGemm(threads=2)
     found = gemm.capabilities
     assert found.host == "browser"
     assert found.zero_copy, gemm.info

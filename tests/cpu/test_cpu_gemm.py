@@ -70,12 +70,6 @@ def test_forced_and_unavailable_is_an_error_at_once() -> None:
         CpuGemm(family="fast")
 
 
-def test_threads() -> None:
-    CpuGemm(threads=1)
-    with pytest.raises(UnsupportedError, match="4 threads asked; the CPU kernels of this version run on 1 thread"):
-        CpuGemm(threads=4)
-
-
 def test_capabilities_are_plain_data() -> None:
     found = CpuGemm().capabilities
     assert (found.host, found.relaxed_simd, found.zero_copy, found.token) == ("wasmtime", True, False, "relaxed")

@@ -41,6 +41,7 @@ def test_cpu_floor(pyodide: str, way: str, flags: tuple[str, ...]) -> None:
     folder = pyodide_bundle() if pyodide == "bundle" else NODE_MODULES / "pyodide"
     answer = smoke(folder, *(flag for flag in flags if knows(flag)))
     assert way in answer["info"]["memory"]
+    assert "this JavaScript runtime has no Worker" in answer["info"]["threads"]
     assert answer["token"] == ("relaxed" if answer["relaxed_simd"] else "simd128")
     if flags:
         assert answer["relaxed_simd"]

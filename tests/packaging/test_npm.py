@@ -35,8 +35,8 @@ def test_package_carries_the_same_assets_as_the_wheel(project: Path) -> None:
     types = {"types/index.d.ts", "types/bridge.d.ts"}
     assert shaders
     assert kernels
-    assert found == shaders | kernels | about | types | {"web/index.js", "web/bridge.js"}
-    for name in shaders | kernels | {"web/bridge.js"}:
+    assert found == shaders | kernels | about | types | {"web/index.js", "web/bridge.js", "web/thread.js"}
+    for name in shaders | kernels | {"web/bridge.js", "web/thread.js"}:
         assert (root / name).read_bytes() == (ROOT / name).read_bytes()
 
 

@@ -48,7 +48,7 @@ def test_wheel_carries_every_asset(wheel: Path) -> None:
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "py_gemm").rglob("*.py")}
     assert shaders
     assert kernels
-    assert names >= shaders | kernels | modules | {"py_gemm/web/bridge.js", "py_gemm/py.typed"}
+    assert names >= shaders | kernels | modules | {"py_gemm/web/bridge.js", "py_gemm/web/thread.js", "py_gemm/py.typed"}
 
 
 def test_wheel_carries_nothing_else(wheel: Path) -> None:

@@ -12,9 +12,12 @@ from ..plan import Plan
 
 
 class Bound(Protocol):
-    """A kernel bound to a plan: called with the native addresses of a, b, c, d and bias (0 where absent)."""
+    """A kernel bound to a plan: called with the native addresses of a, b, c, d and bias (0 where absent).
 
-    def __call__(self, a: int, b: int, c: int, d: int, bias: int) -> None: ...
+    Returns on how many threads it ran.
+    """
+
+    def __call__(self, a: int, b: int, c: int, d: int, bias: int) -> int: ...
 
 
 class Engine(Protocol):
@@ -34,6 +37,18 @@ class Engine(Protocol):
 
     def bind(self, row: Row, plan: Plan, blocking: Blocking) -> Bound:
         """Everything that can be done before addresses are known. The bound kernel raises DeviceMemoryError, operands untouched."""
+        ...
+
+    def threads(self, wanted: int) -> tuple[int, str]:
+        """On how many of `wanted` threads a product can run here, now or as soon as they are up; and why so, in words."""
+        ...
+
+    async def threads_up(self, threads: int) -> None:
+        """Start what a product on so many threads needs, and return once it is there, or once it is clear that it will not be."""
+        ...
+
+    def bind_strips(self, row: Row, plan: Plan, blocking: Blocking, threads: int) -> Bound:
+        """As `bind`, in strips on `threads` threads, which `threads()` allows. Where they are not to be had, it runs on one."""
         ...
 
 

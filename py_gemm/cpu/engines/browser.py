@@ -7,7 +7,6 @@ No view of the heap is held: only addresses, which stay when the heap grows.
 
 from __future__ import annotations
 
-import ctypes
 from importlib import import_module
 from typing import Any
 
@@ -17,10 +16,13 @@ from ..arguments import ADDRESSES, DONE, pack_arguments
 from ..blocking import Blocking
 from ..families import EngineTraits, Row, module_asset
 from ..plan import Plan
+from ..threads import MOST_THREADS, warn_of_one_thread
 from . import Bound, Engine
 from .copying import CopyingEngine, Room
-from .host_memory import OwnedBlock
+from .host_memory import OwnedBlock, heap_view
 from .interpreter_memory import find_memory, has_linker, link
+from .worker_strips import bind_worker_strips
+from .workers import WorkerPool
 
 _PAGE = 1 << 16
 
@@ -75,6 +77,8 @@ class BrowserEngine:
         self._exports: dict[str, Any] = {}
         self._scratch: OwnedBlock | None = None
         self._traits = pyodide.traits()
+        self.workers = WorkerPool(pyodide)
+        self._memory_trouble = ""
 
     @property
     def traits(self) -> EngineTraits:
@@ -110,7 +114,7 @@ class BrowserEngine:
         pack_addresses = ADDRESSES.pack_into
         failure = self._pyodide.JsException
 
-        def call(a: int, b: int, c: int, d: int, bias: int) -> None:
+        def call(a: int, b: int, c: int, d: int, bias: int) -> int:
             scratch = self._scratch
             if scratch is None or scratch.nbytes < needed:
                 scratch = self._grow_scratch(name, needed)
@@ -121,8 +125,29 @@ class BrowserEngine:
                 raise GemmError(f"{name}: {error}") from error
             if status != DONE:
                 raise GemmError(f"{name}: the kernel module is of another version (status {status})")
+            return 1
 
         return call
+
+    def threads(self, wanted: int) -> tuple[int, str]:
+        if self.workers.trouble:
+            return 1, self.workers.trouble
+        up = self.workers.count_up
+        state = f"workers that are up: {up}" if up else "they start at the first large product"
+        return min(wanted, MOST_THREADS), self._memory_trouble or f"workers on shared memory; {state}"
+
+    async def threads_up(self, threads: int) -> None:
+        if threads > 1:
+            await self.workers.started(threads - 1)
+
+    def bind_strips(self, row: Row, plan: Plan, blocking: Blocking, threads: int) -> Bound:
+        return bind_worker_strips(self, row, plan, blocking, threads)
+
+    def report_trouble(self, trouble: str) -> None:
+        """Keep, for `info`, and say once why a product for several threads runs on one."""
+        if not self._memory_trouble:
+            warn_of_one_thread(trouble)
+        self._memory_trouble = trouble
 
     def forget_scratch(self) -> None:
         """Give the scratch memory back to the interpreter; the next call asks for it again."""
@@ -160,6 +185,9 @@ class BrowserCopyingEngine(CopyingEngine):
             "memory": f"operands are copied into a memory of its own: {self._reason}",
         }
 
+    def threads(self, wanted: int) -> tuple[int, str]:
+        return min(wanted, 1), "workers could not read a memory of the engine's own"
+
     def make_room(self, module: str) -> Room:
         return _BrowserRoom(self._pyodide, read_asset(module_asset(module)))
 
@@ -185,10 +213,10 @@ class _BrowserRoom(Room):
         self.nbytes = self._memory.buffer.byteLength
 
     def copy_in(self, into: int, address: int, nbytes: int) -> None:
-        self._new_view(self._memory.buffer, into, nbytes).assign(_heap_view(address, nbytes))
+        self._new_view(self._memory.buffer, into, nbytes).assign(heap_view(address, nbytes))
 
     def copy_out(self, address: int, source: int, nbytes: int) -> None:
-        self._new_view(self._memory.buffer, source, nbytes).assign_to(_heap_view(address, nbytes))
+        self._new_view(self._memory.buffer, source, nbytes).assign_to(heap_view(address, nbytes))
 
     def run(self, name: str, block: int, scratch: int) -> None:
         try:
@@ -200,7 +228,3 @@ class _BrowserRoom(Room):
 
     def close(self) -> None:
         self._memory = self._exports = None
-
-
-def _heap_view(address: int, nbytes: int) -> memoryview:
-    return memoryview((ctypes.c_uint8 * nbytes).from_address(address)).cast("B")

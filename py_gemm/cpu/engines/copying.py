@@ -3,29 +3,49 @@
     memory of the engine:  argument block | scratch | a | b | c | bias | d       each begins at a multiple of 64
 
 A failed call leaves the operands untouched: D is written only after the kernel is done. A memory that has grown past `KEEP_BYTES`
-is given back after the call (WebAssembly memory never shrinks). One call at a time: a lock keeps threads apart.
+is given back after the call (WebAssembly memory never shrinks). One call at a time: a lock keeps callers apart.
+A product in strips has such a memory for each of its threads, which copies its own strip in and out.
 """
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
 
 from ...errors import DeviceMemoryError
 from ..arguments import ADDRESSES, argument_bytes, pack_arguments
 from ..blocking import Blocking
 from ..families import EngineTraits, Row
 from ..plan import BIAS_TYPE, Matrix, Plan
+from ..strips import WORTH_IT, Strip, multiply_adds, split
+from ..threads import ThreadPool, warn_of_one_thread
 from ..transfer import Transfer, plan_transfer
 from . import Bound
 from .host_memory import OwnedBlock, line_view
+from .strip_block import StripBlock
 
 # Four float32 operands of 2048 x 2048. Memory above it is not worth keeping from the rest of the machine.
 KEEP_BYTES = 64 << 20
 
 # A wasm32 memory ends here.
 ADDRESS_LIMIT = 1 << 32
+
+# What a byte that is copied costs, in multiply-adds of float32 (memmove at 8 GB/s, 25 multiply-adds a nanosecond).
+MULTIPLY_ADDS_A_BYTE = 4.0
+
+# Its place among a, b, c, d and bias.
+_D = 3
+
+
+class Copies(Protocol):
+    """A memory that the interpreter's bytes are copied to and from, by places and addresses."""
+
+    def copy_in(self, into: int, address: int, nbytes: int) -> None: ...
+
+    def copy_out(self, address: int, source: int, nbytes: int) -> None: ...
 
 
 class Room(ABC):
@@ -55,13 +75,15 @@ class Room(ABC):
 
 
 class CopyingEngine(ABC):
-    """An engine whose memory the interpreter's addresses do not reach. One room for each module, made at first use."""
+    """An engine whose memory the interpreter's addresses do not reach. One room for each module and thread, made at first use."""
 
     zero_copy = False
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self._rooms: dict[str, Room] = {}
+        self.pool = ThreadPool()
+        self.thread_trouble = ""
+        self._rooms: dict[tuple[str, int], Room] = {}
 
     @property
     @abstractmethod
@@ -75,35 +97,62 @@ class CopyingEngine(ABC):
     def make_room(self, module: str) -> Room:
         """A new room with that module; DeviceMemoryError where there is no memory for it."""
 
+    @abstractmethod
+    def threads(self, wanted: int) -> tuple[int, str]: ...
+
     def bind(self, row: Row, plan: Plan, blocking: Blocking) -> Bound:
         return _CopyingCall(self, row, plan, blocking)
 
-    def room(self, module: str, nbytes: int) -> Room:
-        """The room of a module, with at least `nbytes`."""
-        room = self._rooms.get(module)
+    async def threads_up(self, threads: int) -> None:
+        """Nothing to wait for: a thread is there as soon as it is started."""
+        del threads
+
+    def bind_strips(self, row: Row, plan: Plan, blocking: Blocking, threads: int) -> Bound:
+        strips = split(plan, row, (1.0,) * threads)
+        call = _StripsCall(self, row, plan, blocking, strips)
+        return call if len(strips) > 1 and call.is_worth_it else self.bind(row, plan, blocking)
+
+    def room(self, module: str, nbytes: int, seat: int = 0) -> Room:
+        """The room of a module for the thread of that number, with at least `nbytes`."""
+        room = self._rooms.get((module, seat))
         if room is None:
-            room = self._rooms[module] = self.make_room(module)
+            room = self._rooms[module, seat] = self.make_room(module)
         if room.nbytes < nbytes:
             room.grow(nbytes)
         return room
 
-    def give_back(self, module: str) -> None:
-        """Free the room of a module if it has grown past KEEP_BYTES."""
-        if module in self._rooms and self._rooms[module].nbytes > KEEP_BYTES:
-            self._rooms.pop(module).close()
+    def give_back(self, module: str, seat: int, keep: int) -> None:
+        """Free a room if it has grown past `keep` bytes."""
+        if (module, seat) in self._rooms and self._rooms[module, seat].nbytes > keep:
+            self._rooms.pop((module, seat)).close()
 
     def memory_bytes(self) -> int:
         """How much memory all rooms hold now."""
         return sum(room.nbytes for room in self._rooms.values())
 
+    def report_trouble(self, trouble: str) -> None:
+        """Keep, for `info`, and say once why a product for several threads runs on one."""
+        if not self.thread_trouble:
+            warn_of_one_thread(trouble)
+        self.thread_trouble = trouble
 
-class _CopyingCall:
-    """A kernel bound to a plan, with the places of everything in the engine's memory."""
 
-    __slots__ = ("_block", "_engine", "_inputs", "_nbytes", "_output", "_places", "_row", "_scratch")
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """Where the operands of a plan lie in a memory that they are copied to.
 
-    def __init__(self, engine: CopyingEngine, row: Row, plan: Plan, blocking: Blocking) -> None:
-        self._engine, self._row = engine, row
+    inside: the plan with the strides it has there. transfers: of a, b, c, d and bias (None: not read). places: where the block of
+    each begins. end: where the last one ends.
+    """
+
+    inside: Plan
+    transfers: tuple[Transfer | None, ...]
+    places: tuple[int, ...]
+    end: int
+
+    @staticmethod
+    def of(plan: Plan, head: int) -> Arrangement:
+        """Behind `head` bytes."""
         a = _transfer(plan, plan.a, plan.shape_a, True) if plan.k and not (plan.packs and plan.packs.side == "b") else None
         b = _transfer(plan, plan.b, plan.shape_b, True) if plan.k and not (plan.packs and plan.packs.side == "a") else None
         c = _transfer(plan, plan.c, (plan.m, plan.n), True) if plan.c else None
@@ -113,46 +162,130 @@ class _CopyingCall:
             plan,
             a=_inside(plan.a, a), b=_inside(plan.b, b), c=_inside(plan.c, c) if plan.c else None, d=_inside(plan.d, d),
         )  # fmt: skip
-        self._scratch = _round_up(argument_bytes(inside))
-        end = self._scratch + _round_up(blocking.scratch_bytes)
-        transfers = (a, b, c, d, bias)
-        places = []
-        for transfer in transfers:
+        places, end = [], round_up(head)
+        for transfer in (a, b, c, d, bias):
             places.append(end)
-            end += _round_up(transfer.nbytes) if transfer else 0
-        self._nbytes = end
-        self._places = tuple(places)
-        self._inputs = (a, b, c, None, bias)
-        self._output = d
+            end += round_up(transfer.nbytes) if transfer else 0
+        return Arrangement(inside, (a, b, c, d, bias), tuple(places), end)
+
+    @property
+    def copied(self) -> int:
+        """Bytes that are copied in and out."""
+        return sum(transfer.nbytes for transfer in self.transfers if transfer)
+
+    @property
+    def origins(self) -> tuple[int, ...]:
+        """Where the first element of each operand lies; 0 where there is none."""
+        return tuple(
+            place + transfer.origin if transfer else 0 for place, transfer in zip(self.places, self.transfers, strict=True)
+        )
+
+    def copy_in(self, memory: Copies, a: int, b: int, c: int, bias: int) -> None:
+        """All that is read, from these addresses."""
+        for place, transfer, address in zip(self.places, self.transfers, (a, b, c, None, bias), strict=True):
+            if transfer and address is not None:
+                _copy_lines_in(memory, transfer, place, address)
+
+    def copy_out(self, memory: Copies, d: int) -> None:
+        """D, to this address."""
+        transfer = self.transfers[_D]
+        assert transfer is not None
+        _copy_lines_out(memory, transfer, self.places[_D], d)
+
+
+class _CopyingCall:
+    """A kernel bound to a plan, with the places of everything in the engine's memory."""
+
+    __slots__ = ("_block", "_engine", "_places", "_row", "_scratch", "_seat")
+
+    def __init__(self, engine: CopyingEngine, row: Row, plan: Plan, blocking: Blocking, seat: int = 0) -> None:
+        self._engine, self._row, self._seat = engine, row, seat
+        self._scratch = round_up(argument_bytes(plan))
+        self._places = places = Arrangement.of(plan, self._scratch + round_up(blocking.scratch_bytes))
         self._block: OwnedBlock | None = None
-        if end <= ADDRESS_LIMIT:
-            block = pack_arguments(inside, blocking)
-            origins = [place + transfer.origin if transfer else 0 for place, transfer in zip(places, transfers, strict=True)]
-            ADDRESSES.pack_into(block, 0, *origins)
+        if places.end <= ADDRESS_LIMIT:
+            block = pack_arguments(places.inside, blocking)
+            ADDRESSES.pack_into(block, 0, *places.origins)
             self._block = OwnedBlock(len(block))
             self._block.write(block)
 
-    def __call__(self, a: int, b: int, c: int, d: int, bias: int) -> None:
-        engine, row = self._engine, self._row
-        block = self._block
-        if block is None:
+    def __call__(self, a: int, b: int, c: int, d: int, bias: int) -> int:
+        with self._engine.lock:
+            try:
+                self.run_in(self.reserve(), a, b, c, d, bias)
+            finally:
+                self.give_back()
+        return 1
+
+    @property
+    def cost(self) -> float:
+        """Its time, in multiply-adds."""
+        return multiply_adds(self._places.inside) + MULTIPLY_ADDS_A_BYTE * self._places.copied
+
+    def reserve(self) -> Room:
+        """A room that is large enough; DeviceMemoryError where there is none."""
+        if self._block is None:
             raise DeviceMemoryError(
-                f"{row.name}: operands and scratch need {self._nbytes} bytes, a WebAssembly memory holds at most {ADDRESS_LIMIT}"
+                f"{self._row.name}: operands and scratch need {self._places.end} bytes, "
+                f"a WebAssembly memory holds at most {ADDRESS_LIMIT}"
             )
+        return self._engine.room(self._row.module, self._places.end, self._seat)
+
+    def run_in(self, room: Room, a: int, b: int, c: int, d: int, bias: int) -> None:
+        """All of it in a room that was reserved: copy in, run, copy out."""
+        block = self._block
+        assert block is not None
+        room.copy_in(0, block.address, block.nbytes)
+        self._places.copy_in(room, a, b, c, bias)
+        room.run(self._row.function, 0, self._scratch)
+        self._places.copy_out(room, d)
+
+    def give_back(self, sharers: int = 1) -> None:
+        """Free the room if it has grown past its part of what is kept."""
+        self._engine.give_back(self._row.module, self._seat, KEEP_BYTES // sharers)
+
+
+class _StripsCall:
+    """A kernel bound to the strips of a plan, each with a thread and a room of its own."""
+
+    __slots__ = ("_calls", "_engine", "_strips", "_whole")
+
+    def __init__(self, engine: CopyingEngine, row: Row, plan: Plan, blocking: Blocking, strips: tuple[Strip, ...]) -> None:
+        self._engine, self._strips = engine, tuple(StripBlock(strip) for strip in strips)
+        self._whole = _CopyingCall(engine, row, plan, blocking)
+        self._calls = tuple(_CopyingCall(engine, row, strip.plan, blocking, seat) for seat, strip in enumerate(strips))
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether it is faster than one thread. Strips of a product that is little more than copying copy too much in common."""
+        return max(call.cost for call in self._calls) <= WORTH_IT * self._whole.cost
+
+    def __call__(self, a: int, b: int, c: int, d: int, bias: int) -> int:
+        engine = self._engine
         with engine.lock:
             try:
-                room = engine.room(row.module, self._nbytes)
-                room.copy_in(0, block.address, block.nbytes)
-                for place, transfer, address in zip(self._places, self._inputs, (a, b, c, d, bias), strict=True):
-                    if transfer:
-                        _copy_lines_in(room, transfer, place, address)
-                room.run(row.function, 0, self._scratch)
-                _copy_lines_out(room, self._output, self._places[3], d)
+                rooms = [call.reserve() for call in self._calls]
+            except DeviceMemoryError as error:
+                self._give_back()
+                threads = self._whole(a, b, c, d, bias)
+                engine.report_trouble(str(error))
+                return threads
+            try:
+                return engine.pool.run(
+                    [
+                        partial(call.run_in, room, *strip.addresses(a, b, c, d, bias))
+                        for call, room, strip in zip(self._calls, rooms, self._strips, strict=True)
+                    ]
+                )
             finally:
-                engine.give_back(row.module)
+                self._give_back()
+
+    def _give_back(self) -> None:
+        for call in self._calls:
+            call.give_back(len(self._calls))
 
 
-def _copy_lines_in(room: Room, transfer: Transfer, place: int, address: int) -> None:
+def _copy_lines_in(room: Copies, transfer: Transfer, place: int, address: int) -> None:
     nbytes = transfer.items * transfer.item
     if transfer.step == transfer.item:
         for line in transfer.lines():
@@ -165,7 +298,7 @@ def _copy_lines_in(room: Room, transfer: Transfer, place: int, address: int) -> 
         room.copy_in(place + line.engine, dense.address, nbytes)
 
 
-def _copy_lines_out(room: Room, transfer: Transfer, place: int, address: int) -> None:
+def _copy_lines_out(room: Copies, transfer: Transfer, place: int, address: int) -> None:
     nbytes = transfer.items * transfer.item
     if transfer.step == transfer.item:
         for line in transfer.lines():
@@ -192,5 +325,6 @@ def _inside(matrix: Matrix, transfer: Transfer | None) -> Matrix:
     return Matrix(matrix.type, row, column, tuple(batch))
 
 
-def _round_up(nbytes: int) -> int:
+def round_up(nbytes: int) -> int:
+    """To a multiple of 64, where blocks begin."""
     return -(-nbytes // 64) * 64

@@ -85,3 +85,8 @@ def line_view(address: int, items: int, item: int, step: int) -> memoryview:
     whole = (kind * ((items - 1) * pace + 1)).from_address(address)
     view: memoryview[int] = memoryview(whole).cast("B").cast(code)
     return view[::pace]
+
+
+def heap_view(address: int, nbytes: int) -> memoryview:
+    """A writable memoryview of these bytes."""
+    return memoryview((ctypes.c_uint8 * nbytes).from_address(address)).cast("B")

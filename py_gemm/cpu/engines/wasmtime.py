@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ...assets import read_asset
 from ...errors import DeviceMemoryError, GemmError, UnsupportedError
 from ..arguments import DONE
 from ..families import EngineTraits, module_asset
+from ..threads import MOST_THREADS
 from .copying import CopyingEngine, Room
 from .module_cache import ModuleCache
 
@@ -71,7 +73,8 @@ class _WasmtimeRoom(Room):
         self.nbytes = self._memory.data_len(self._store)
 
 
-def _close(rooms: dict[str, Room], modules: dict[str, Any], engine: Any) -> None:
+def _close(stop_threads: Callable[[], object], rooms: dict[tuple[str, int], Room], modules: dict[str, Any], engine: Any) -> None:
+    stop_threads()
     for closable in (*rooms.values(), *modules.values(), engine):
         closable.close()
 
@@ -103,7 +106,7 @@ class WasmtimeEngine(CopyingEngine):
         self._cache = ModuleCache(f"wasmtime-{self._version}-{'relaxed' if relaxed_simd else 'plain'}", cache_folder)
         self._modules: dict[str, Any] = {}
         # In order, and while wasmtime is still whole: at the interpreter's exit its own destructors come too late and complain.
-        weakref.finalize(self, _close, self._rooms, self._modules, self._engine)
+        weakref.finalize(self, _close, self.pool.stop, self._rooms, self._modules, self._engine)
         self._traits = EngineTraits("wasmtime", self._accepts_relaxed_simd())
 
     @property
@@ -117,6 +120,9 @@ class WasmtimeEngine(CopyingEngine):
             "memory": "operands are copied into a memory of its own",
             "cache": self._cache.state,
         }
+
+    def threads(self, wanted: int) -> tuple[int, str]:
+        return min(wanted, MOST_THREADS), self.thread_trouble or "threads of this process, each with a memory of its own"
 
     def make_room(self, module: str) -> Room:
         wasmtime = self._wasmtime

@@ -1,4 +1,4 @@
-"""Reads what a WebAssembly module or object imports, exports and contains. Reads bytes only; runs nothing."""
+"""Reads what a WebAssembly module or object imports, exports and contains, and changes its import of memory. Runs nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 _CUSTOM, _IMPORT, _EXPORT, _START, _ELEMENT, _DATA, _DATA_COUNT = 0, 2, 7, 8, 9, 11, 12
 FUNCTION, TABLE, MEMORY, GLOBAL = 0, 1, 2, 3
+_SHARED_WITH_MAXIMUM = 3
 
 
 @dataclass(slots=True)
@@ -49,6 +50,37 @@ def read_module(module: bytes) -> Contents:
                 contents.exports.append((name, module[at]))
                 _, at = _unsigned(module, at + 1)
     return contents
+
+
+def with_shared_memory(module: bytes, most_pages: int) -> bytes:
+    """The same module on a memory that threads share, of at most `most_pages` pages. ValueError where it imports anything else.
+
+    Loads and stores are the same on both kinds of memory; only the import says which one it is.
+    """
+    position = 8
+    while position < len(module):
+        length, start = _unsigned(module, position + 1)
+        if module[position] == _IMPORT:
+            count, at = _unsigned(module, start)
+            _, at = _text(module, at)
+            _, at = _text(module, at)
+            if count != 1 or module[at] != MEMORY:
+                raise ValueError("the module imports more than a memory")
+            _, limits = _unsigned(module, at + 1)
+            least, _ = _unsigned(module, limits)
+            body = module[start : at + 1] + bytes([_SHARED_WITH_MAXIMUM]) + _as_unsigned(least) + _as_unsigned(most_pages)
+            return module[: position + 1] + _as_unsigned(len(body)) + body + module[start + length :]
+        position = start + length
+    raise ValueError("the module imports no memory")
+
+
+def _as_unsigned(value: int) -> bytes:
+    made = bytearray()
+    while value > 0x7F:
+        made.append(value & 0x7F | 0x80)
+        value >>= 7
+    made.append(value)
+    return bytes(made)
 
 
 def _read_imports(module: bytes, start: int, contents: Contents) -> None:

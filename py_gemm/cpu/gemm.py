@@ -168,11 +168,14 @@ class CpuGemm:
         """
         _check_sizes(problem)
         require_apart("CpuGemm", problem)
-        row = choose_family(INT32, self._integer_traits(), family=self._family, token=self._token_in_force())
+        traits, choice = self._integer_traits(), {"family": self._family, "token": self._token_in_force()}
         if problem.is_empty:
+            row = choose_family(INT32, traits, **choice)
             return CpuCall(row.name, row.order, None, False)
         plan = make_plan(problem, block_words=block_words, keep_rows=keep_rows)
-        return CpuCall(row.name, row.order, self.engine.bind(row, plan, block(row, plan.m, plan.n, plan.k)), plan.swapped)
+        row = choose_family(INT32, traits, plan.work, **choice)
+        blocking = block(row, plan.m, plan.n, plan.k, b_by_columns=plan.b.column != plan.b.type.size)
+        return CpuCall(row.name, row.order, self.engine.bind(row, plan, blocking), plan.swapped)
 
     def run(
         self, problem: Problem, a: Any, b: Any, c: Any, d: Any, *, bias: Any = None, activation: str | Activation | None = None

@@ -151,7 +151,19 @@ def test_a_dot_product_that_is_not_exact_cannot_be_forced() -> None:
     with pytest.raises(UnsupportedError, match=r"gemm_i8_6x8_dot cannot run: this engine \(wasmtime\) lacks an exact dot product"):
         CpuGemm(token="dot")
     forced = CpuGemm(token="sdot", engine=engine_for("gemm_i8_6x8_sdot"))
-    layout = Layout(INT8, 4, 1)
-    problem = Problem(4, 4, 4, layout, layout, Layout(INT32, 4, 1))
+    layout = Layout(INT8, 8, 1)
+    problem = Problem(8, 8, 8, layout, layout, Layout(INT32, 8, 1))
     assert forced.prepare_int8(problem, block_words=16, keep_rows=False).variant == "gemm_i8_6x8_sdot"
     assert CpuGemm().prepare_int8(problem, block_words=16, keep_rows=False).variant == "gemm_i8_4x8_i16"
+
+
+@pytest.mark.parametrize("token", [None, "i16", "simd128"])
+def test_few_rows_read_b_in_place_by_shape_alone(token: str | None) -> None:
+    gemm = CpuGemm(token=token)
+    name = f"_i8_4x8_{token or 'i16'}"
+    for m, b, kind in (
+        (1, Layout(INT8, 8, 1), "gemv"), (4, Layout(UINT8, 1, 9), "gemv"), (4, Layout(INT8, 1, -9), "gemv"),
+        (5, Layout(INT8, 8, 1), "gemm"), (2, Layout(INT8, 16, 2), "gemm"), (1, Layout(INT8, 8, -1), "gemm"),
+    ):  # fmt: skip
+        problem = Problem(m, 8, 9, Layout(INT8, 9, 1), b, Layout(INT32, 8, 1))
+        assert gemm.prepare_int8(problem, block_words=16, keep_rows=False).variant == kind + name, (m, b)

@@ -42,10 +42,24 @@ INLINE v128_t broadcast(v128_t vector, const uint32_t lane) {
 
 // ---- few rows ----
 
+#define GROUP_STEPS 1
 #define SPLITS(type) 0
 #define ALONG_IS_WIDE(type) (element_size(type) >= 4)
-#define split(type, vector, pair)
+#define WATCHES(type) 0
+#define NOT_FINITE wasm_v128_any_true
 #define join(left, right, half) ((half) == 0 ? (left) : (right))
+
+INLINE void load_group(const uint32_t type, const uint32_t is_finite, const char *from, uint32_t depth_stride, v128_t *pair,
+                       v128_t *seen) {
+  (void)is_finite, (void)depth_stride, (void)seen;
+  pair[0] = load2_double(type, (address)(uintptr_t)from);
+  pair[1] = load2_double(type, (address)(uintptr_t)(from + LANES * element_size(type)));
+}
+
+INLINE v128_t load_one(const uint32_t type, address from, uint32_t depth_stride) {
+  (void)depth_stride;
+  return load1_double(type, from);
+}
 
 INLINE uint32_t steps_at_once(const uint32_t type) {
   (void)type;
@@ -58,7 +72,8 @@ INLINE void load_steps(const uint32_t type, const address *columns, uint32_t off
   steps[1] = wasm_i64x2_shuffle(a, b, 1, 3);
 }
 
-INLINE v128_t load_step(const uint32_t type, const address *columns, uint32_t offset) {
+INLINE v128_t load_step(const uint32_t type, const address *columns, uint32_t offset, uint32_t depth_stride) {
+  (void)depth_stride;
   return wasm_i64x2_shuffle(load1_double(type, columns[0] + offset), load1_double(type, columns[1] + offset), 0, 2);
 }
 

@@ -87,3 +87,76 @@ GROUP_PACKER(8, SIDE_B)
 #define BROADCAST_BY_SHUFFLE 1
 #include "micro_kernel.h"
 KERNEL(gemm_i8_4x8_i16, 4, 8, tile_i8_4x8_i16)
+
+// ---- few rows ----
+
+#define SPLITS(type) 0
+#define ALONG_IS_WIDE(type) 1
+#define WATCHES(type) 0
+#define NOT_FINITE wasm_v128_any_true
+#define LOAD_TILE_ONE(where) wasm_v128_load32_zero(at(where))
+#define STORE_ONE(where, value) wasm_v128_store32_lane(to(where), value, 0)
+#define join(left, right, half) ((half) == 0 ? (left) : (right))
+
+// Bytes -> int16, the lower and the upper eight.
+INLINE v128_t widen_low(const uint32_t type, v128_t bytes) {
+  return type == UINT8 ? wasm_u16x8_extend_low_u8x16(bytes) : wasm_i16x8_extend_low_i8x16(bytes);
+}
+INLINE v128_t widen_high(const uint32_t type, v128_t bytes) {
+  return type == UINT8 ? wasm_u16x8_extend_high_u8x16(bytes) : wasm_i16x8_extend_high_i8x16(bytes);
+}
+
+INLINE void load_group(const uint32_t type, const uint32_t is_finite, const char *from, uint32_t depth_stride, v128_t *pair,
+                       v128_t *seen) {
+  (void)is_finite, (void)seen;
+  const v128_t a = wasm_v128_load64_zero(from), b = wasm_v128_load64_zero(at((address)(uintptr_t)from + depth_stride));
+  const v128_t both = wasm_i8x16_shuffle(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  pair[0] = widen_low(type, both);
+  pair[1] = widen_high(type, both);
+}
+
+// Two steps of a column in the lowest word.
+INLINE v128_t load_one(const uint32_t type, address from, uint32_t depth_stride) {
+  const v128_t first = wasm_v128_load8_lane(at(from), wasm_i32x4_const_splat(0), 0);
+  return widen_low(type, wasm_v128_load8_lane(at(from + depth_stride), first, 1));
+}
+
+INLINE uint32_t steps_at_once(const uint32_t type) {
+  (void)type;
+  return 4;
+}
+
+INLINE void load_steps(const uint32_t type, const address *columns, uint32_t offset, v128_t *steps) {
+  const v128_t a = load_words(type, SIDE_B, columns[0] + offset), b = load_words(type, SIDE_B, columns[1] + offset);
+  const v128_t c = load_words(type, SIDE_B, columns[2] + offset), d = load_words(type, SIDE_B, columns[3] + offset);
+  const Columns words = transpose_words(a, b, c, d);
+  steps[0] = words.first, steps[1] = words.second, steps[2] = words.third, steps[3] = words.fourth;
+}
+
+INLINE v128_t load_step(const uint32_t type, const address *columns, uint32_t offset, uint32_t depth_stride) {
+  const v128_t a = load_one(type, columns[0] + offset, depth_stride), b = load_one(type, columns[1] + offset, depth_stride);
+  const v128_t c = load_one(type, columns[2] + offset, depth_stride), d = load_one(type, columns[3] + offset, depth_stride);
+  return four_words(a, b, c, d);
+}
+
+#define BY_TYPE(type, CALL)           \
+  switch (type) {                     \
+  case UINT8: CALL(UINT8); break;     \
+  default: CALL(INT8);                \
+  }
+
+#include "rows.h"
+
+CHAINS(INT8)
+CHAINS(UINT8)
+
+#define SUM_OF_PAIR(words) wasm_i32x4_dot_i16x8(words, wasm_i16x8_const_splat(1))
+#define PACKED_ROWS(arguments, scratch, row, rows, depth, panel, is_first)                                                        \
+  subtract_zeros_in_pairs(PANEL_ROWS, block_of(arguments), block_of(arguments)->zeros_a, block_of(arguments)->zeros_a_step, row,  \
+                          rows, depth, scratch, panel);                                                                           \
+  SUM_ROWS(SUM_OF_PAIR, scratch, panel, groups_of(depth), is_first)
+#define SUMMED_TILE take_zeros_of_b_off
+
+#include "rows_driver.h"
+
+ROWS_KERNEL(gemv_i8_4x8_i16)

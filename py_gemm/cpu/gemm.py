@@ -168,12 +168,12 @@ class CpuGemm:
         """
         _check_sizes(problem)
         require_apart("CpuGemm", problem)
-        traits, choice = self._integer_traits(), {"family": self._family, "token": self._token_in_force()}
+        traits, token = self._integer_traits(), self._token_in_force()
         if problem.is_empty:
-            row = choose_family(INT32, traits, **choice)
+            row = choose_family(INT32, traits, family=self._family, token=token)
             return CpuCall(row.name, row.order, None, False)
         plan = make_plan(problem, block_words=block_words, keep_rows=keep_rows)
-        row = choose_family(INT32, traits, plan.work, **choice)
+        row = choose_family(INT32, traits, plan.work, family=self._family, token=token)
         blocking = block(row, plan.m, plan.n, plan.k, b_by_columns=plan.b.column != plan.b.type.size)
         return CpuCall(row.name, row.order, self.engine.bind(row, plan, blocking), plan.swapped)
 

@@ -15,14 +15,16 @@ import numpy as np
 import pytest
 import wasmtime
 
+import py_gemm as pg
 from py_gemm.cpu.blocking import block
+from py_gemm.cpu.engines.copying import KEEP_BYTES
 from py_gemm.cpu.engines.wasmtime import WasmtimeEngine
 from py_gemm.cpu.families import ROWS, Row
 from py_gemm.cpu.gemm import CpuGemm
 from py_gemm.cpu.plan import make_plan
 from py_gemm.cpu.probe import exact_dot, is_exact
 from py_gemm.dtypes import INT8, INT32, UINT8, ElementType
-from py_gemm.errors import UnsupportedError
+from py_gemm.errors import DeviceMemoryError, UnsupportedError
 from py_gemm.int8_block import make_block
 from py_gemm.problem import Layout, Problem
 from tests.cpu.support import LAYOUTS, Array, address_of, laid_out, row_named
@@ -167,3 +169,34 @@ def test_few_rows_read_b_in_place_by_shape_alone(token: str | None) -> None:
     ):  # fmt: skip
         problem = Problem(m, 8, 9, Layout(INT8, 9, 1), b, Layout(INT32, 8, 1))
         assert gemm.prepare_int8(problem, block_words=16, keep_rows=False).variant == kind + name, (m, b)
+
+
+def int8_call(gemm: CpuGemm, a: Array, b: Array, d: Array, zero_a: int, rules: pg.Requantize | None) -> None:
+    words = make_block("test", INT8, INT8, len(a), b.shape[1], zero_a, requantize=rules)
+    k, n = b.shape
+    problem = Problem(len(a), n, k, Layout(INT8, k, 1), Layout(INT8, n, 1), Layout(words.result, n, 1))
+    call = gemm.prepare_int8(problem, block_words=len(words.data) // 4, keep_rows=False)
+    call(address_of(a), address_of(b), 0, address_of(d), address_of(np.frombuffer(words.data, np.uint8)))
+
+
+@pytest.mark.parametrize("m", [3, 1500])
+def test_memory_that_runs_out_leaves_everything_untouched(m: int) -> None:
+    gemm = CpuGemm(engine=WasmtimeEngine(memory_limit=2 << 20))
+    random, rules = np.random.default_rng(44), pg.Requantize(1e-4)
+    a, b = numbers(random, (m, 2000), "int8"), numbers(random, (2000, 1500), "int8")
+    before, d = (a.copy(), b.copy()), np.full((m, 1500), -77, np.int8)
+    with pytest.raises(DeviceMemoryError, match="wasmtime cannot grow a memory"):
+        int8_call(gemm, a, b, d, 5, rules)
+    assert np.all(d == -77)
+    assert np.array_equal(a, before[0])
+    assert np.array_equal(b, before[1])
+    small = np.ascontiguousarray(a[:3, :40])
+    int8_call(gemm, small, np.ascontiguousarray(b[:40, :40]), np.zeros((len(small), 40), np.int8), 5, rules)
+
+
+def test_large_memory_is_given_back() -> None:
+    engine = WasmtimeEngine()
+    tall, d = np.full((17_000_000, 1), 3, np.int8), np.zeros((17_000_000, 1), np.int32)
+    int8_call(CpuGemm(engine=engine), tall, np.full((1, 1), -2, np.int8), d, 0, None)
+    assert np.all(d == -6)
+    assert engine.memory_bytes() < KEEP_BYTES

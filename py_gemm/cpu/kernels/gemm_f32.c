@@ -48,25 +48,32 @@ INLINE v128_t broadcast(v128_t vector, const uint32_t lane) {
 #define SPLITS(type) (element_size(type) == 2)
 #define ALONG_IS_WIDE(type) 1
 
+// A float16 in the upper half of each word, anything in the lower one -> float32. One multiplication rebases the exponent, of
+// subnormals too; infinities and NaN come out as numbers from 2^16 on.
+INLINE v128_t widen_upper_finite(v128_t words) {
+  const v128_t shifted = wasm_v128_and(wasm_i32x4_shr(words, 3), wasm_u32x4_const_splat(0x8fffe000));
+  return wasm_f32x4_mul(shifted, wasm_f32x4_const_splat(0x1p112f));
+}
+
+INLINE v128_t widen_upper(v128_t words) {
+  const v128_t ones = wasm_u32x4_const_splat(0x7c000000);
+  const v128_t special = wasm_i32x4_eq(wasm_v128_and(words, ones), ones);
+  return wasm_v128_or(widen_upper_finite(words), wasm_v128_and(special, wasm_u32x4_const_splat(0x7f800000)));
+}
+
+// Whether `is_finite` (rows.h) pays for the type. `seen`: the greatest magnitudes, doubled.
+#define WATCHES(type) ((type) == FLOAT16)
+#define NOT_FINITE(seen) wasm_v128_any_true(wasm_u16x8_gt(seen, wasm_u16x8_const_splat(0xf7ff)))
+
 // Eight 16-bit elements -> the even ones and the odd ones, as float32.
 INLINE void split(const uint32_t type, v128_t halves, v128_t *pair) {
   if (type == BFLOAT16) {
     pair[0] = wasm_i32x4_shl(halves, 16);
     pair[1] = wasm_v128_and(halves, wasm_u32x4_const_splat(0xffff0000));
   } else {
-    pair[0] = widen_float16(wasm_v128_and(halves, wasm_u32x4_const_splat(0x0000ffff)));
-    pair[1] = widen_float16(wasm_u32x4_shr(halves, 16));
+    pair[0] = widen_upper(wasm_i32x4_shl(halves, 16));
+    pair[1] = widen_upper(halves);
   }
-}
-
-// A float16 in the upper half of each word, anything in the lower one -> float32, where no exponent is all ones: one multiplication
-// rebases the exponent, of subnormals too. `seen`: the greatest magnitudes, doubled.
-#define WATCHES(type) ((type) == FLOAT16)
-#define NOT_FINITE(seen) wasm_v128_any_true(wasm_u16x8_gt(seen, wasm_u16x8_const_splat(0xf7ff)))
-
-INLINE v128_t widen_upper_finite(v128_t words) {
-  const v128_t shifted = wasm_v128_and(wasm_i32x4_shr(words, 3), wasm_u32x4_const_splat(0x8fffe000));
-  return wasm_f32x4_mul(shifted, wasm_f32x4_const_splat(0x1p112f));
 }
 
 INLINE void load_group(const uint32_t type, const uint32_t is_finite, const char *from, uint32_t depth_stride, v128_t *pair,
@@ -110,8 +117,7 @@ INLINE void load_steps(const uint32_t type, const address *columns, uint32_t off
   }
 }
 
-INLINE v128_t load_step(const uint32_t type, const address *columns, uint32_t offset, uint32_t depth_stride) {
-  (void)depth_stride;
+INLINE v128_t load_step(const uint32_t type, const address *columns, uint32_t offset) {
   const v128_t a = load1(type, columns[0] + offset), b = load1(type, columns[1] + offset);
   const v128_t c = load1(type, columns[2] + offset), d = load1(type, columns[3] + offset);
   return four_words(a, b, c, d);
@@ -157,10 +163,14 @@ KERNEL(gemm_f32_4x8_simd128, 4, 8, tile_4x8_simd128)
 #endif
 
 #include "rows.h"
+#include "rows_along.h"
 
-CHAINS(FLOAT32)
-CHAINS(FLOAT16)
-CHAINS(BFLOAT16)
+CHAINS_ACROSS(FLOAT32)
+CHAINS_ALONG(FLOAT32)
+CHAINS_ACROSS(FLOAT16)
+CHAINS_ALONG(FLOAT16)
+CHAINS_ACROSS(BFLOAT16)
+CHAINS_ALONG(BFLOAT16)
 
 #include "rows_driver.h"
 

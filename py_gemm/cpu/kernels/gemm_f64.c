@@ -72,8 +72,7 @@ INLINE void load_steps(const uint32_t type, const address *columns, uint32_t off
   steps[1] = wasm_i64x2_shuffle(a, b, 1, 3);
 }
 
-INLINE v128_t load_step(const uint32_t type, const address *columns, uint32_t offset, uint32_t depth_stride) {
-  (void)depth_stride;
+INLINE v128_t load_step(const uint32_t type, const address *columns, uint32_t offset) {
   return wasm_i64x2_shuffle(load1_double(type, columns[0] + offset), load1_double(type, columns[1] + offset), 0, 2);
 }
 
@@ -117,11 +116,16 @@ KERNEL(gemm_f64_4x4_simd128, 4, 4, tile_4x4_simd128)
 #endif
 
 #include "rows.h"
+#include "rows_along.h"
 
-CHAINS(FLOAT64)
-CHAINS(FLOAT32)
-CHAINS(FLOAT16)
-CHAINS(BFLOAT16)
+CHAINS_ACROSS(FLOAT64)
+CHAINS_ALONG(FLOAT64)
+CHAINS_ACROSS(FLOAT32)
+CHAINS_ALONG(FLOAT32)
+CHAINS_ACROSS(FLOAT16)
+CHAINS_ALONG(FLOAT16)
+CHAINS_ACROSS(BFLOAT16)
+CHAINS_ALONG(BFLOAT16)
 
 #include "rows_driver.h"
 

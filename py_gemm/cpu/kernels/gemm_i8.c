@@ -107,8 +107,7 @@ INLINE void load_steps(const uint32_t type, const address *columns, uint32_t off
   steps[0] = words.first, steps[1] = words.second, steps[2] = words.third, steps[3] = words.fourth;
 }
 
-INLINE v128_t load_step(const uint32_t type, const address *columns, uint32_t offset, uint32_t depth_stride) {
-  (void)depth_stride;
+INLINE v128_t load_step(const uint32_t type, const address *columns, uint32_t offset) {
   const v128_t a = load1_integer(type, columns[0] + offset), b = load1_integer(type, columns[1] + offset);
   const v128_t c = load1_integer(type, columns[2] + offset), d = load1_integer(type, columns[3] + offset);
   return four_words(a, b, c, d);
@@ -121,9 +120,12 @@ INLINE v128_t load_step(const uint32_t type, const address *columns, uint32_t of
   }
 
 #include "rows.h"
+#include "rows_along.h"
 
-CHAINS(INT8)
-CHAINS(UINT8)
+CHAINS_ACROSS(INT8)
+CHAINS_ALONG(INT8)
+CHAINS_ACROSS(UINT8)
+CHAINS_ALONG(UINT8)
 
 #define WORD(words) (words)
 #define PACKED_ROWS(arguments, scratch, row, rows, depth, panel, is_first)                                                        \

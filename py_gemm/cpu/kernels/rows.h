@@ -14,11 +14,9 @@
 // GROUP_STEPS steps of depth lie in one word of a panel of A (pack_groups.h; 1: it is a plain panel); then a step below is such a group.
 // Sums are exact there, in any order, and of a last group that is not whole the missing steps are zeros in the panel.
 // The includer defines, beside what finish.h and pack.h need: MULTIPLY_ADD, SPLAT(pointer), SPLITS(type) (whether a type comes as
-// even and odd elements), ALONG_IS_WIDE(type) (whether it deserves a kernel for many columns), join(even, odd, half), WATCHES(type) and
-// NOT_FINITE(seen); load_group(type, is_finite, pointer, depth_stride, pair, seen), load_one(type, address, depth_stride): a step of a
-// GROUP of columns or of one. is_finite: where the type is watched, infinities and NaN may come out wrong, but `seen` tells.
-// steps_at_once(type) and load_steps(type, columns, offset, steps): as many vectors, each a step of LANES columns; load_step(type,
-// columns, offset, depth_stride): one.
+// even and odd elements), join(even, odd, half), WATCHES(type) and NOT_FINITE(seen); load_group(type, is_finite, pointer,
+// depth_stride, pair, seen) and load_one(type, address, depth_stride): a step of a GROUP of columns or of one. is_finite: where the
+// type is watched, infinities and NaN may come out wrong, but `seen` tells. What reads along is in rows_along.h, or the includer's own.
 
 #define PANEL_ROWS 4
 #define GROUP (2 * LANES)
@@ -134,77 +132,8 @@ INLINE void chain_across(const uint32_t rows, const uint32_t groups, const uint3
   if (stripe->depth % GROUP_STEPS) steps_across(rows, groups, type, stripe, source, 0, 1, panel, sums, row_bytes);
 }
 
-// The sums of one chain of `groups` vectors of columns from `column` on; columns past the last one repeat it.
-INLINE void along(const uint32_t rows, const uint32_t groups, const uint32_t type, const Stripe *stripe, uint32_t column,
-                  address panel, address sums, uint32_t row_bytes, uint32_t adds) {
-  const uint32_t last = stripe->columns - 1;
-  address columns[4 * LANES];
-  UNROLLED(uint32_t lane = 0; lane < groups * LANES; lane++) {
-    columns[lane] = stripe->source + smaller(column + lane, last) * stripe->column_stride;
-  }
-  v128_t total[4 * 4];
-  UNROLLED(uint32_t index = 0; index < rows * groups; index++) total[index] = wasm_i32x4_const_splat(0);
-  uint32_t left = stripe->depth, offset = 0;
-  if (stripe->depth_stride == element_size(type)) {
-    const uint32_t steps = steps_at_once(type);
-    for (; left >= steps * GROUP_STEPS; left -= steps * GROUP_STEPS) {
-      UNROLLED(uint32_t group = 0; group < groups; group++) {
-        v128_t values[8];
-        load_steps(type, columns + group * LANES, offset, values);
-        UNROLLED(uint32_t step = 0; step < steps; step++) {
-          UNROLLED(uint32_t row = 0; row < rows; row++) {
-            const v128_t value = SPLAT(at(panel + (step * PANEL_ROWS + row) * REAL_BYTES));
-            total[group * rows + row] = MULTIPLY_ADD(value, values[step], total[group * rows + row]);
-          }
-        }
-      }
-      offset += steps * GROUP_STEPS * element_size(type);
-      panel += steps * PANEL_ROWS * REAL_BYTES;
-    }
-  }
-  while (left > 0) {
-    const uint32_t taken = smaller(left, GROUP_STEPS);
-    UNROLLED(uint32_t group = 0; group < groups; group++) {
-      const v128_t values = load_step(type, columns + group * LANES, offset, taken == GROUP_STEPS ? stripe->depth_stride : 0);
-      UNROLLED(uint32_t row = 0; row < rows; row++) {
-        const v128_t a = SPLAT(at(panel + row * REAL_BYTES));
-        total[group * rows + row] = MULTIPLY_ADD(a, values, total[group * rows + row]);
-      }
-    }
-    offset += taken * stripe->depth_stride;
-    panel += PANEL_ROWS * REAL_BYTES;
-    left -= taken;
-  }
-  UNROLLED(uint32_t row = 0; row < rows; row++) {
-    UNROLLED(uint32_t group = 0; group < groups; group++) {
-      const address into = sums + row * row_bytes + group * 16;
-      v128_t sum = total[group * rows + row];
-      if (adds) sum = ADD(wasm_v128_load(at(into)), sum);
-      wasm_v128_store(to(into), sum);
-    }
-  }
-}
-
-// The columns that fill whole groups; returns how many.
-INLINE uint32_t chain_along(const uint32_t rows, const uint32_t groups, const uint32_t type, const Stripe *stripe, address panel,
-                            address sums, uint32_t row_bytes, uint32_t adds) {
-  const uint32_t whole = stripe->columns / (groups * LANES) * (groups * LANES);
-  for (uint32_t column = 0; column < whole; column += groups * LANES) {
-    along(rows, groups, type, stripe, column, panel, sums + column * REAL_BYTES, row_bytes, adds);
-  }
-  return whole;
-}
-
-// The other columns, a vector at a time and as 4 rows: those past the last one are zeros in the panel, and their sums have room.
-INLINE void chain_along_rest(uint32_t column, const uint32_t type, const Stripe *stripe, address panel, address sums,
-                             uint32_t row_bytes, uint32_t adds) {
-  for (; column < stripe->columns; column += LANES) {
-    along(PANEL_ROWS, 1, type, stripe, column, panel, sums + column * REAL_BYTES, row_bytes, adds);
-  }
-}
-
 // A function for each type and each number of rows that has a kernel of its own: 3 rows run as 4, the last one of zeros.
-#define CHAINS(type)                                                                                                              \
+#define CHAINS_ACROSS(type)                                                                                                              \
   static __attribute__((noinline)) void across_##type(uint32_t rows, address source, uint32_t column_stride, uint32_t depth_stride, \
                                                       uint32_t columns, uint32_t depth, address panel, address sums,              \
                                                       uint32_t row_bytes) {                                                       \
@@ -216,22 +145,6 @@ INLINE void chain_along_rest(uint32_t column, const uint32_t type, const Stripe 
     } else {                                                                                                                      \
       chain_across(4, 1, type, &stripe, panel, sums, row_bytes);                                                                  \
     }                                                                                                                             \
-  }                                                                                                                               \
-  static __attribute__((noinline)) void along_##type(uint32_t rows, address source, uint32_t column_stride, uint32_t depth_stride, \
-                                                     uint32_t columns, uint32_t depth, address panel, address sums,               \
-                                                     uint32_t row_bytes, uint32_t adds) {                                         \
-    const Stripe stripe = {source, column_stride, depth_stride, columns, depth};                                                  \
-    uint32_t done = 0;                                                                                                            \
-    if (depth_stride == element_size(type) && ALONG_IS_WIDE(type)) {                                                              \
-      if (rows == 1) {                                                                                                            \
-        done = chain_along(1, 4, type, &stripe, panel, sums, row_bytes, adds);                                                    \
-      } else if (rows == 2) {                                                                                                     \
-        done = chain_along(2, 2, type, &stripe, panel, sums, row_bytes, adds);                                                    \
-      } else {                                                                                                                    \
-        done = chain_along(4, 2, type, &stripe, panel, sums, row_bytes, adds);                                                    \
-      }                                                                                                                           \
-    }                                                                                                                             \
-    chain_along_rest(done, type, &stripe, panel, sums, row_bytes, adds);                                                          \
   }
 
 #define CALL_ACROSS(type) across_##type(rows, source, column_stride, depth_stride, columns, depth, panel, sums, row_bytes)

@@ -4,6 +4,7 @@
 // allow(): one more range that may be read, or written too. broken(): the first access outside all of them, until forget().
 
 #include <stdint.h>
+#include <string.h>
 
 typedef struct {
   uint64_t begin, end;
@@ -40,6 +41,22 @@ CHECKS(8)
 CHECKS(16)
 void __asan_loadN(uint64_t at, uint64_t bytes) { check(at, bytes, 0); }
 void __asan_storeN(uint64_t at, uint64_t bytes) { check(at, bytes, 1); }
+
+void *__asan_memset(void *into, int value, uint64_t bytes) {
+  check((uint64_t)into, bytes, 1);
+  return memset(into, value, bytes);
+}
+void *__asan_memcpy(void *into, const void *from, uint64_t bytes) {
+  check((uint64_t)from, bytes, 0);
+  check((uint64_t)into, bytes, 1);
+  return memcpy(into, from, bytes);
+}
+void *__asan_memmove(void *into, const void *from, uint64_t bytes) {
+  check((uint64_t)from, bytes, 0);
+  check((uint64_t)into, bytes, 1);
+  return memmove(into, from, bytes);
+}
+
 void __asan_init(void) {}
 void __asan_version_mismatch_check_v8(void) {}
 void __asan_handle_no_return(void) {}

@@ -163,7 +163,8 @@ class CpuGemm:
     def prepare_int8(self, problem: Problem, *, block_words: int, keep_rows: bool) -> CpuCall:
         """Decide everything about an integer product: int8 and uint8 operands, a D of int32, int8 or uint8, no C.
 
-        The call's `bias` is then the address of the block (py_gemm/int8_block.py) of `block_words` words. keep_rows: some vector of
+        The call's `bias` is then the address of the block (py_gemm/int8_block.py) of `block_words` words, transposed where the call
+        is `swapped`. keep_rows: some vector of
         the block has one number for each row of A. Raises as `prepare` does.
         """
         _check_sizes(problem)

@@ -25,8 +25,9 @@ from py_gemm.cpu.plan import make_plan
 from py_gemm.cpu.probe import exact_dot, is_exact
 from py_gemm.dtypes import INT8, INT32, UINT8, ElementType
 from py_gemm.errors import DeviceMemoryError, UnsupportedError
-from py_gemm.int8_block import make_block
+from py_gemm.int8_block import make_block, transpose_block
 from py_gemm.problem import Layout, Problem
+from tests.conformance.int8_cases import requantized
 from tests.cpu.support import LAYOUTS, Array, address_of, laid_out, row_named
 
 TYPES: dict[str, ElementType] = {"int8": INT8, "uint8": UINT8}
@@ -61,7 +62,8 @@ def product(row: Row, a: Array, b: Array, zero_a: Any = 0, zero_b: Any = 0) -> A
     problem = Problem(m, n, k, layout_a, layout_b, Layout(INT32, n, 1))
     plan = make_plan(problem, block_words=len(words.data) // 4, keep_rows=words.by_row)
     call = engine_for(row.name).bind(row, plan, block(row, plan.m, plan.n, plan.k))
-    held = np.frombuffer(words.data, np.uint8)
+    held = np.frombuffer(transpose_block(words.data) if plan.swapped else words.data, np.uint8)
+    a, b = (b, a) if plan.swapped else (a, b)
     call(address_of(a), address_of(b), 0, address_of(d), address_of(held))
     return d
 
@@ -82,7 +84,19 @@ def numbers(random: np.random.Generator, shape: tuple[int, int], dtype: str) -> 
 @pytest.mark.parametrize("name", EXACT_HERE)
 def test_exact_in_every_arrangement_with_zero_points(name: str) -> None:
     random = np.random.default_rng(41)
-    shapes = [(1, 1, 1), (4, 8, 4), (6, 8, 16), (5, 9, 3), (7, 17, 33), (13, 24, 65), (19, 7, 130), (12, 16, 0), (6, 8, 1030)]
+    shapes = [
+        (1, 1, 1),
+        (9, 1, 40),
+        (21, 3, 17),
+        (4, 8, 4),
+        (6, 8, 16),
+        (5, 9, 3),
+        (7, 17, 33),
+        (13, 24, 65),
+        (19, 7, 130),
+        (12, 16, 0),
+        (6, 8, 1030),
+    ]
     for (m, n, k), how_a, how_b, type_a, type_b in itertools.product(shapes, LAYOUTS, LAYOUTS, TYPES, TYPES):
         a, b = laid_out(numbers(random, (m, k), type_a), how_a), laid_out(numbers(random, (k, n), type_b), how_b)
         zeros_a = random.integers(np.iinfo(type_a).min, np.iinfo(type_a).max + 1, (m, 1))
@@ -169,6 +183,27 @@ def test_few_rows_read_b_in_place_by_shape_alone(token: str | None) -> None:
     ):  # fmt: skip
         problem = Problem(m, 8, 9, Layout(INT8, 9, 1), b, Layout(INT32, 8, 1))
         assert gemm.prepare_int8(problem, block_words=16, keep_rows=False).variant == kind + name, (m, b)
+    tall = Problem(50, 3, 9, Layout(INT8, 9, 1), Layout(UINT8, 3, 1), Layout(INT32, 3, 1))
+    call = gemm.prepare_int8(tall, block_words=16, keep_rows=True)
+    assert (call.variant, call.swapped) == ("gemv" + name, True)
+
+
+@pytest.mark.parametrize(("m", "n"), [(70, 1), (9, 4), (1, 70), (4, 9)])
+@pytest.mark.parametrize(("scale", "bias"), [("row", "column"), ("column", "row"), ("row", "row"), ("column", "column")])
+def test_few_columns_are_few_rows_of_the_transposed_product(m: int, n: int, scale: str, bias: str) -> None:
+    """What is stated for rows and what for columns changes places with them."""
+    random = np.random.default_rng(45)
+    a, b = numbers(random, (m, 90), "uint8"), numbers(random, (90, n), "int8")
+    shape = {"row": (m, 1), "column": (n,)}
+    scales = np.exp(random.uniform(-9, -6, shape[scale])).astype(np.float32)
+    biases = random.integers(-9999, 9999, shape[bias])
+    zero_a, zero_b = random.integers(0, 256, (m, 1)), random.integers(-128, 128, n)
+    rules = pg.Requantize(scales, 3, biases)
+    found = pg.int8_gemm(a, b, zero_point_a=zero_a, zero_point_b=zero_b, requantize=rules, device="cpu")
+    run = pg.last_run()
+    assert run is not None
+    assert run.variant.startswith("gemv_i8")
+    assert np.array_equal(found, requantized(exact(a, b, zero_a, zero_b), scales, 3, biases, "int8", before=False))
 
 
 def int8_call(gemm: CpuGemm, a: Array, b: Array, d: Array, zero_a: int, rules: pg.Requantize | None) -> None:
@@ -176,7 +211,8 @@ def int8_call(gemm: CpuGemm, a: Array, b: Array, d: Array, zero_a: int, rules: p
     k, n = b.shape
     problem = Problem(len(a), n, k, Layout(INT8, k, 1), Layout(INT8, n, 1), Layout(words.result, n, 1))
     call = gemm.prepare_int8(problem, block_words=len(words.data) // 4, keep_rows=False)
-    call(address_of(a), address_of(b), 0, address_of(d), address_of(np.frombuffer(words.data, np.uint8)))
+    held = np.frombuffer(transpose_block(words.data) if call.swapped else words.data, np.uint8)
+    call(address_of(a), address_of(b), 0, address_of(d), address_of(held))
 
 
 @pytest.mark.parametrize("m", [3, 1500])

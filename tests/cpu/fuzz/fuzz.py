@@ -33,7 +33,7 @@ from py_gemm.cpu.packing import Packing
 from py_gemm.cpu.plan import Plan, make_packing_plan, make_plan
 from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8, ElementType
 from py_gemm.epilogue import Activation
-from py_gemm.int8_block import Block, make_block
+from py_gemm.int8_block import Block, make_block, transpose_block
 from py_gemm.problem import Layout, Problem
 from tests.conformance.int8_cases import requantized, wrapped
 from tests.cpu.fuzz.native import ARENA_AT, Arena, Kernels, compile_library
@@ -249,6 +249,9 @@ class Fuzzer:
         places |= {side: (place[0], place[0], place[1]) for side, (_, place) in packed.items()}
         if plan.swapped:
             places["a"], places["b"] = places["b"], places["a"]
+        if plan.swapped and case.block:
+            block_at, _, nbytes = places["bias"]
+            self._view(block_at, nbytes)[:] = np.frombuffer(transpose_block(case.block.data), np.uint8)
         self._call(case, case.row, plan, places)
         found = d.values.copy()
         assert np.array_equal(_bits(found), _bits(expected)), f"{found}\nis not\n{expected}"

@@ -193,7 +193,7 @@ class PreparedCall:
             if copy_c:
                 c = arrays.compact(c)
             written = self.result_array() if copy_d else result
-            bias = self._bias(request)
+            bias = self._cpu_bias(request, call)
             started = perf_counter()
             threads = call(
                 arrays.address(a), arrays.address(b), 0 if c is None else arrays.address(c), arrays.address(written),
@@ -250,6 +250,9 @@ class PreparedCall:
     def _bias(self, request: Request) -> Array | None:
         """What a kernel finds at the address of the bias."""
         return _float32_bias(request.bias)
+
+    def _cpu_bias(self, request: Request, call: CpuCall) -> Array | None:  # noqa: ARG002  # a block of integers is transposed
+        return self._bias(request)
 
     # -- the GPU road ----------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from .gpu.int8_operation import Int8Operation
 from .gpu.operation import HostOperand
 from .gpu.pacing import Progress
 from .gpu.panels import Panel
-from .int8_block import Block, make_block
+from .int8_block import Block, make_block, transpose_block
 from .prepacked import check_prepacked, stays_on_device
 from .prepare import check_out, remembered
 from .problem import Layout, Problem, matmul_shapes
@@ -100,6 +100,9 @@ class PreparedInt8(PreparedCall):
     def _bias(self, request: Request) -> Array | None:
         block: Array = request.bias
         return block
+
+    def _cpu_bias(self, request: Request, call: CpuCall) -> Array | None:
+        return np.frombuffer(transpose_block(request.bias.tobytes()), np.uint32) if call.swapped else self._bias(request)
 
     def _gpu_bias(self, request: Request) -> HostOperand:
         return _block_operand(request.bias)

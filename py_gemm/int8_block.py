@@ -93,6 +93,16 @@ def move_block(data: bytes, row: int, column: int) -> bytes:
     return struct.pack(f"<{HEAD}I", *head) + data[4 * HEAD :]
 
 
+# The head's words where rows and columns change places.
+_TRANSPOSED_HEAD = (2, 3, 0, 1, 4, 5, 6, 7, 8, 10, 9, 11, 13, 12)
+
+
+def transpose_block(data: bytes) -> bytes:
+    """The block of the transposed product: what was stated for rows of a is stated for columns of b, and the other way round."""
+    head = struct.unpack_from(f"<{HEAD}I", data)
+    return struct.pack(f"<{HEAD}I", *(head[index] for index in _TRANSPOSED_HEAD)) + data[4 * HEAD :]
+
+
 def _zero_points(operation: str, name: str, value: Any, type_: ElementType, along: str) -> Vector:
     vector = read_integers(operation, name, value, type_)
     if vector.along not in (None, along):

@@ -27,15 +27,16 @@ class Geometry:
 
     The defaults suit every machine with 32 KiB of L1 and 512 KiB of L2: a quarter of L2 for A, 1 MiB of L3 for B, and 4.5 MiB of
     totals (1,024 x 1,024 float32 and a margin), which pass by once for each chain of 256 products and need no cache. Half of L1 for
-    the sums of few rows, which pass by once for each 4 or 8 steps. few_columns: columns of B read side by side, from end to end,
-    before the next ones (the fastest of 16, 32, 64, 128 and all at 1 x 4096 x 4096: their pages stay in the address cache).
+    the sums of few rows, which pass by once for each 8 steps. few_columns: columns of B read side by side, from end to end, before
+    the next ones (of 32, 128, 512 and 4096 the fastest at 1 x 4096 x 4096, for float32 and int8: fewer, and A is packed too often;
+    more, and their pages leave the address cache).
     """
 
     a_bytes: int = 128 << 10
     b_bytes: int = 1 << 20
     totals_bytes: int = 9 << 19
     row_sums_bytes: int = 16 << 10
-    few_columns: int = 32
+    few_columns: int = 512
     l1_bytes: int = 32 << 10
     l2_bytes: int = 512 << 10
 
@@ -125,7 +126,7 @@ def _block_few_rows(row: Row, m: int, n: int, k: int, most_columns: int, geometr
     chain = row.order.chain_length(k)
     columns = _balance(n, min(most_columns, geometry.row_sums_bytes // (min(m, row.rows) * size)), row.columns)
     panel_a = _round_up(FIXED_BYTES, 64)
-    sums = _round_up(panel_a + row.rows * min(chain, k) * size, 64)
+    sums = _round_up(panel_a + row.rows * -(-min(chain, k) // row.depth_multiple) * size, 64)
     totals = sums + _round_up(row.rows * columns * size, 64)
     end = totals + row.rows * columns * size
     return Blocking(chain, chain, row.rows, columns, row.rows, panel_a, sums, totals, end, (row.rows, row.columns))

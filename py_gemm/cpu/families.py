@@ -260,9 +260,11 @@ ROWS: tuple[Row, ...] = (
     *_pairs(SCALAR_TOKEN, ASKED_FOR),
     Row("gemm_f64", SCALAR_TOKEN, 4, 4, FLOAT64, _PLAIN, prefers=(ASKED_FOR,)),
     # Sums of integers wrap and have no order; `order` only says how far the driver walks at a time (the same bytes for all).
+    Row("gemv_i8", "i16", 4, 8, INT32, _PAIRS, suits=_VECTORS, depth_multiple=2),
     Row("gemm_i8", "dot", 6, 8, INT32, _QUADS, (RELAXED_SIMD, EXACT_DOT), (BROWSER_HOST,), depth_multiple=4, head_words=2),
     Row("gemm_i8", "sdot", 6, 8, INT32, _QUADS, (RELAXED_SIMD, EXACT_SDOT), (BROWSER_HOST,), depth_multiple=4, head_words=2),
     Row("gemm_i8", "i16", 4, 8, INT32, _PAIRS, depth_multiple=2),
+    Row("gemv_i8", "simd128", 4, 8, INT32, _PLAIN, suits=_VECTORS),
     Row("gemm_i8", "simd128", 4, 8, INT32, _PLAIN),
     Row("gemm_i8", SCALAR_TOKEN, 4, 8, INT32, _PLAIN, prefers=(ASKED_FOR,)),
 )

@@ -189,21 +189,23 @@ class CpuGemm:
     def prepare_int8(self, problem: Problem, *, block_words: int, keep_rows: bool) -> CpuCall:
         """Decide everything about an integer product: int8 and uint8 operands, a D of int32, int8 or uint8, no C.
 
-        The call's `bias` is then the address of the block (py_gemm/int8_block.py) of `block_words` words. keep_rows: some vector of
+        The call's `bias` is then the address of the block (py_gemm/int8_block.py) of `block_words` words, transposed where the call
+        is `swapped`. keep_rows: some vector of
         the block has one number for each row of A. Raises as `prepare` does.
         """
         _check_sizes(problem)
         require_apart("CpuGemm", problem)
-        traits = self._integer_traits()
+        traits, token = self._integer_traits(), self._token_in_force()
         if problem.is_empty:
-            row = choose_family(INT32, traits, family=self._family, token=self._token_in_force())
+            row = choose_family(INT32, traits, family=self._family, token=token)
             return CpuCall(row.name, row.order, None, False)
         plan = make_plan(problem, block_words=block_words, keep_rows=keep_rows)
-        forced = self._family is not None or self._token_in_force() is not None
+        forced = self._family is not None or token is not None
         if yields_to_widening(plan.work, self._count_threads(plan), forced, knob("small_parallel_mnk")):
             traits = replace(traits, dot=None)
-        row = choose_family(INT32, traits, family=self._family, token=self._token_in_force())
-        return CpuCall(row.name, row.order, self._bind(row, plan, block(row, plan.m, plan.n, plan.k)), plan.swapped)
+        row = choose_family(INT32, traits, plan.work, family=self._family, token=token)
+        blocking = block(row, plan.m, plan.n, plan.k, b_by_columns=plan.b.column != plan.b.type.size)
+        return CpuCall(row.name, row.order, self._bind(row, plan, blocking), plan.swapped)
 
     async def threads_up(self, work: int) -> None:
         """Return once the threads are there that a product of so many multiply-adds will run on."""

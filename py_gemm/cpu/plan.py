@@ -101,7 +101,8 @@ def make_plan(
 ) -> Plan:
     """The plan of a problem that is not empty. Offsets of the layouts play no part: addresses are those of the first elements.
 
-    block_words: the length of an integer product's block, which takes the place of the bias. keep_rows: rows keep their numbers,
+    block_words: the length of an integer product's block, which takes the place of the bias; where the operands are swapped, it
+    has to be that of the transposed product (int8_block.py). keep_rows: rows keep their numbers,
     because something is stated for each of them. packed_a, packed_b: how an operand is prepacked; it
     keeps its side then. bias_by_row: the bias has an element for each row, not for each column.
     """
@@ -115,8 +116,8 @@ def make_plan(
         b = Matrix(b.type, packed_b.padded(n) * b.type.size, b.type.size, b.batch)
     step = BIAS_TYPE.size if has_bias else 0
     bias_row, bias_column = (step, 0) if bias_by_row else (0, step)
-    may_swap = not (block_words or packed_a or packed_b)
-    swapped = d.column != d.type.size and d.row == d.type.size and n > 1 and may_swap
+    may_swap = not (packed_a or packed_b)
+    swapped = d.column != d.type.size and d.row == d.type.size and n > 1 and may_swap and not block_words
     if swapped:
         m, n = n, m
         bias_row, bias_column = bias_column, bias_row

@@ -52,7 +52,7 @@ def test_regions_of_few_rows_hold_what_the_kernel_puts_there(row: object, m: int
     sums = chosen.rows * cut.block_columns * size
     assert cut.block_columns % chosen.columns == 0
     assert cut.panel_a >= FIXED_BYTES
-    assert cut.panel_b >= cut.panel_a + chosen.rows * min(cut.chain, k) * size
+    assert cut.panel_b >= cut.panel_a + chosen.rows * -(-min(cut.chain, k) // chosen.depth_multiple) * size
     assert cut.totals >= cut.panel_b + sums
     assert cut.scratch_bytes >= cut.totals + sums
     assert cut.panel_a % 64 == cut.panel_b % 64 == cut.totals % 64 == 0

@@ -134,7 +134,7 @@ def test_forcing_what_cannot_run_is_an_error_and_no_fallback() -> None:
 
 def test_names_are_unique_and_say_what_they_are() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
-    assert TOKENS == ("relaxed", "pairs", "simd128", "scalar", "dot", "sdot", "i16")
+    assert TOKENS == ("relaxed", "pairs", "simd128", "scalar", "i16", "dot", "sdot")
     for row in ROWS:
         assert row.name == f"{row.family}_{row.rows}x{row.columns}_{row.token}"
         assert row.columns * row.accumulator.size == 32, "a row of the tile is two vectors"

@@ -15,16 +15,19 @@ import numpy as np
 import pytest
 import wasmtime
 
+import py_gemm as pg
 from py_gemm.cpu.blocking import block
+from py_gemm.cpu.engines.copying import KEEP_BYTES
 from py_gemm.cpu.engines.wasmtime import WasmtimeEngine
 from py_gemm.cpu.families import ROWS, Row
 from py_gemm.cpu.gemm import CpuGemm
 from py_gemm.cpu.plan import make_plan
 from py_gemm.cpu.probe import exact_dot, is_exact
 from py_gemm.dtypes import INT8, INT32, UINT8, ElementType
-from py_gemm.errors import UnsupportedError
-from py_gemm.int8_block import make_block
+from py_gemm.errors import DeviceMemoryError, UnsupportedError
+from py_gemm.int8_block import make_block, transpose_block
 from py_gemm.problem import Layout, Problem
+from tests.conformance.int8_cases import requantized
 from tests.cpu.support import LAYOUTS, Array, address_of, laid_out, row_named
 
 TYPES: dict[str, ElementType] = {"int8": INT8, "uint8": UINT8}
@@ -59,7 +62,8 @@ def product(row: Row, a: Array, b: Array, zero_a: Any = 0, zero_b: Any = 0) -> A
     problem = Problem(m, n, k, layout_a, layout_b, Layout(INT32, n, 1))
     plan = make_plan(problem, block_words=len(words.data) // 4, keep_rows=words.by_row)
     call = engine_for(row.name).bind(row, plan, block(row, plan.m, plan.n, plan.k))
-    held = np.frombuffer(words.data, np.uint8)
+    held = np.frombuffer(transpose_block(words.data) if plan.swapped else words.data, np.uint8)
+    a, b = (b, a) if plan.swapped else (a, b)
     call(address_of(a), address_of(b), 0, address_of(d), address_of(held))
     return d
 
@@ -80,7 +84,19 @@ def numbers(random: np.random.Generator, shape: tuple[int, int], dtype: str) -> 
 @pytest.mark.parametrize("name", EXACT_HERE)
 def test_exact_in_every_arrangement_with_zero_points(name: str) -> None:
     random = np.random.default_rng(41)
-    shapes = [(1, 1, 1), (4, 8, 4), (6, 8, 16), (5, 9, 3), (7, 17, 33), (13, 24, 65), (19, 7, 130), (12, 16, 0), (6, 8, 1030)]
+    shapes = [
+        (1, 1, 1),
+        (9, 1, 40),
+        (21, 3, 17),
+        (4, 8, 4),
+        (6, 8, 16),
+        (5, 9, 3),
+        (7, 17, 33),
+        (13, 24, 65),
+        (19, 7, 130),
+        (12, 16, 0),
+        (6, 8, 1030),
+    ]
     for (m, n, k), how_a, how_b, type_a, type_b in itertools.product(shapes, LAYOUTS, LAYOUTS, TYPES, TYPES):
         a, b = laid_out(numbers(random, (m, k), type_a), how_a), laid_out(numbers(random, (k, n), type_b), how_b)
         zeros_a = random.integers(np.iinfo(type_a).min, np.iinfo(type_a).max + 1, (m, 1))
@@ -151,7 +167,72 @@ def test_a_dot_product_that_is_not_exact_cannot_be_forced() -> None:
     with pytest.raises(UnsupportedError, match=r"gemm_i8_6x8_dot cannot run: this engine \(wasmtime\) lacks an exact dot product"):
         CpuGemm(token="dot")
     forced = CpuGemm(token="sdot", engine=engine_for("gemm_i8_6x8_sdot"))
-    layout = Layout(INT8, 4, 1)
-    problem = Problem(4, 4, 4, layout, layout, Layout(INT32, 4, 1))
+    layout = Layout(INT8, 8, 1)
+    problem = Problem(8, 8, 8, layout, layout, Layout(INT32, 8, 1))
     assert forced.prepare_int8(problem, block_words=16, keep_rows=False).variant == "gemm_i8_6x8_sdot"
     assert CpuGemm().prepare_int8(problem, block_words=16, keep_rows=False).variant == "gemm_i8_4x8_i16"
+
+
+@pytest.mark.parametrize("token", [None, "i16", "simd128"])
+def test_few_rows_read_b_in_place_by_shape_alone(token: str | None) -> None:
+    gemm = CpuGemm(token=token)
+    name = f"_i8_4x8_{token or 'i16'}"
+    for m, b, kind in (
+        (1, Layout(INT8, 8, 1), "gemv"), (4, Layout(UINT8, 1, 9), "gemv"), (4, Layout(INT8, 1, -9), "gemv"),
+        (5, Layout(INT8, 8, 1), "gemm"), (2, Layout(INT8, 16, 2), "gemm"), (1, Layout(INT8, 8, -1), "gemm"),
+    ):  # fmt: skip
+        problem = Problem(m, 8, 9, Layout(INT8, 9, 1), b, Layout(INT32, 8, 1))
+        assert gemm.prepare_int8(problem, block_words=16, keep_rows=False).variant == kind + name, (m, b)
+    tall = Problem(50, 3, 9, Layout(INT8, 9, 1), Layout(UINT8, 3, 1), Layout(INT32, 3, 1))
+    call = gemm.prepare_int8(tall, block_words=16, keep_rows=True)
+    assert (call.variant, call.swapped) == ("gemv" + name, True)
+
+
+@pytest.mark.parametrize(("m", "n"), [(70, 1), (9, 4), (1, 70), (4, 9)])
+@pytest.mark.parametrize(("scale", "bias"), [("row", "column"), ("column", "row"), ("row", "row"), ("column", "column")])
+def test_few_columns_are_few_rows_of_the_transposed_product(m: int, n: int, scale: str, bias: str) -> None:
+    """What is stated for rows and what for columns changes places with them."""
+    random = np.random.default_rng(45)
+    a, b = numbers(random, (m, 90), "uint8"), numbers(random, (90, n), "int8")
+    shape = {"row": (m, 1), "column": (n,)}
+    scales = np.exp(random.uniform(-9, -6, shape[scale])).astype(np.float32)
+    biases = random.integers(-9999, 9999, shape[bias])
+    zero_a, zero_b = random.integers(0, 256, (m, 1)), random.integers(-128, 128, n)
+    rules = pg.Requantize(scales, 3, biases)
+    found = pg.int8_gemm(a, b, zero_point_a=zero_a, zero_point_b=zero_b, requantize=rules, device="cpu")
+    run = pg.last_run()
+    assert run is not None
+    assert run.variant.startswith("gemv_i8")
+    assert np.array_equal(found, requantized(exact(a, b, zero_a, zero_b), scales, 3, biases, "int8", before=False))
+
+
+def int8_call(gemm: CpuGemm, a: Array, b: Array, d: Array, zero_a: int, rules: pg.Requantize | None) -> None:
+    words = make_block("test", INT8, INT8, len(a), b.shape[1], zero_a, requantize=rules)
+    k, n = b.shape
+    problem = Problem(len(a), n, k, Layout(INT8, k, 1), Layout(INT8, n, 1), Layout(words.result, n, 1))
+    call = gemm.prepare_int8(problem, block_words=len(words.data) // 4, keep_rows=False)
+    held = np.frombuffer(transpose_block(words.data) if call.swapped else words.data, np.uint8)
+    call(address_of(a), address_of(b), 0, address_of(d), address_of(held))
+
+
+@pytest.mark.parametrize("m", [3, 1500])
+def test_memory_that_runs_out_leaves_everything_untouched(m: int) -> None:
+    gemm = CpuGemm(engine=WasmtimeEngine(memory_limit=2 << 20))
+    random, rules = np.random.default_rng(44), pg.Requantize(1e-4)
+    a, b = numbers(random, (m, 2000), "int8"), numbers(random, (2000, 1500), "int8")
+    before, d = (a.copy(), b.copy()), np.full((m, 1500), -77, np.int8)
+    with pytest.raises(DeviceMemoryError, match="wasmtime cannot grow a memory"):
+        int8_call(gemm, a, b, d, 5, rules)
+    assert np.all(d == -77)
+    assert np.array_equal(a, before[0])
+    assert np.array_equal(b, before[1])
+    small = np.ascontiguousarray(a[:3, :40])
+    int8_call(gemm, small, np.ascontiguousarray(b[:40, :40]), np.zeros((len(small), 40), np.int8), 5, rules)
+
+
+def test_large_memory_is_given_back() -> None:
+    engine = WasmtimeEngine()
+    tall, d = np.full((17_000_000, 1), 3, np.int8), np.zeros((17_000_000, 1), np.int32)
+    int8_call(CpuGemm(engine=engine), tall, np.full((1, 1), -2, np.int8), d, 0, None)
+    assert np.all(d == -6)
+    assert engine.memory_bytes() < KEEP_BYTES

@@ -106,3 +106,19 @@ def test_sums_of_few_rows_stay_in_the_first_cache() -> None:
         assert blocking.panel_a < blocking.panel_b < blocking.totals < blocking.scratch_bytes
     assert block(row, 1, 1 << 20, 4096, b_by_columns=True).block_columns == DEFAULT_GEOMETRY.few_columns
     assert block(row, 1, 5, 1).block_columns == 8
+
+
+@pytest.mark.parametrize("how", ["plain", "transposed"])
+@pytest.mark.parametrize(("few", "general"), PAIRS[:2])
+def test_float16_that_is_not_finite_anywhere(few: str, general: str, how: str) -> None:
+    """Float16 is widened as if it were finite, and again where it is not: one infinity or NaN in any place of B is seen."""
+    generator = np.random.default_rng(34)
+    m, n, k = 2, 53, 21
+    a = numbers(generator, (m, k), "float16")
+    for index in range(0, n * k, 3):
+        b = numbers(generator, (k, n), "float16")
+        b.flat[index] = (np.inf, -np.inf, np.nan, 65504.0, 2.0**-24)[index % 5]
+        found = multiply(gemm_of(few), a, laid_out(b, how), np.zeros((m, n), np.float32))
+        expected = multiply(gemm_of(general), a, b, np.zeros((m, n), np.float32))
+        assert np.array_equal(found, expected, equal_nan=True), index
+        assert np.isfinite(expected).all() == (index % 5 > 2)

@@ -17,6 +17,23 @@ INLINE void *to(address where) { return (void *)(uintptr_t)where; }
 
 #ifdef __wasm_simd128__
 #include <wasm_simd128.h>
+
+typedef struct {
+  v128_t first, second, third, fourth;
+} Columns;
+
+// 4 x 4 words, transposed.
+INLINE Columns transpose_words(v128_t a, v128_t b, v128_t c, v128_t d) {
+  const v128_t ab_low = wasm_i32x4_shuffle(a, b, 0, 4, 1, 5), ab_high = wasm_i32x4_shuffle(a, b, 2, 6, 3, 7);
+  const v128_t cd_low = wasm_i32x4_shuffle(c, d, 0, 4, 1, 5), cd_high = wasm_i32x4_shuffle(c, d, 2, 6, 3, 7);
+  return (Columns){wasm_i64x2_shuffle(ab_low, cd_low, 0, 2), wasm_i64x2_shuffle(ab_low, cd_low, 1, 3),
+                   wasm_i64x2_shuffle(ab_high, cd_high, 0, 2), wasm_i64x2_shuffle(ab_high, cd_high, 1, 3)};
+}
+
+// The lowest words of four vectors.
+INLINE v128_t four_words(v128_t a, v128_t b, v128_t c, v128_t d) {
+  return wasm_i64x2_shuffle(wasm_i32x4_shuffle(a, b, 0, 4, 0, 4), wasm_i32x4_shuffle(c, d, 0, 4, 0, 4), 0, 2);
+}
 #else
 #include "one_lane.h"
 #endif

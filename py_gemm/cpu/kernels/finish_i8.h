@@ -23,6 +23,30 @@ INLINE void subtract_zeros(const uint32_t width, const Block *block, uint32_t ze
   }
 }
 
+// Few rows of A (rows.h): B lies where it is, zero points and all, and what they make too much comes off the sums:
+// sum (a - za)(b - zb) = sum (a - za) b - zb sum (a - za). The sums of the rows' packed elements wait where a tile's start has its zeros.
+// sum_of_word: the sum of the elements in each word of a panel.
+#define SUM_ROWS(sum_of_word, scratch, panel, groups, is_first)                                                                   \
+  {                                                                                                                               \
+    v128_t of_rows = is_first ? wasm_i32x4_const_splat(0) : wasm_v128_load(at(scratch + SCRATCH_ZEROS));                          \
+    for (uint32_t group = 0; group < (groups); group++) {                                                                         \
+      of_rows = wasm_i32x4_add(of_rows, sum_of_word(wasm_v128_load(at((panel) + group * PANEL_ROWS * REAL_BYTES))));              \
+    }                                                                                                                             \
+    wasm_v128_store(to(scratch + SCRATCH_ZEROS), of_rows);                                                                        \
+  }
+
+INLINE void take_zeros_of_b_off(const Arguments *arguments, address scratch, uint32_t column, uint32_t rows, uint32_t columns) {
+  const Block *block = block_of(arguments);
+  if (block->zeros_b_step == 0 && word_of(block, block->zeros_b) == 0) return;
+  for (uint32_t j = 0; j < columns; j++) {
+    const uint32_t zero = word_of(block, block->zeros_b + (column + j) * block->zeros_b_step);
+    for (uint32_t row = 0; row < rows; row++) {
+      *(uint32_t *)to(scratch + SCRATCH_TILE + (row * 8 + j) * REAL_BYTES) -=
+          zero * *(const uint32_t *)at(scratch + SCRATCH_ZEROS + row * 4);
+    }
+  }
+}
+
 // What a column tile needs to requantize its rows quickly: eight scales as float64 and eight biases, zero past the last column. One
 // number a row has no place here: then the vector of the columns is left at zero, and the row adds its own.
 INLINE void load_bias(const Arguments *arguments, address scratch, uint32_t column, address from, uint32_t columns) {

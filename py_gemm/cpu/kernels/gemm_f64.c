@@ -42,10 +42,24 @@ INLINE v128_t broadcast(v128_t vector, const uint32_t lane) {
 
 // ---- few rows ----
 
+#define GROUP_STEPS 1
 #define SPLITS(type) 0
 #define ALONG_IS_WIDE(type) (element_size(type) >= 4)
-#define split(type, vector, pair)
+#define WATCHES(type) 0
+#define NOT_FINITE wasm_v128_any_true
 #define join(left, right, half) ((half) == 0 ? (left) : (right))
+
+INLINE void load_group(const uint32_t type, const uint32_t is_finite, const char *from, uint32_t depth_stride, v128_t *pair,
+                       v128_t *seen) {
+  (void)is_finite, (void)depth_stride, (void)seen;
+  pair[0] = load2_double(type, (address)(uintptr_t)from);
+  pair[1] = load2_double(type, (address)(uintptr_t)(from + LANES * element_size(type)));
+}
+
+INLINE v128_t load_one(const uint32_t type, address from, uint32_t depth_stride) {
+  (void)depth_stride;
+  return load1_double(type, from);
+}
 
 INLINE uint32_t steps_at_once(const uint32_t type) {
   (void)type;
@@ -102,11 +116,16 @@ KERNEL(gemm_f64_4x4_simd128, 4, 4, tile_4x4_simd128)
 #endif
 
 #include "rows.h"
+#include "rows_along.h"
 
-CHAINS(FLOAT64)
-CHAINS(FLOAT32)
-CHAINS(FLOAT16)
-CHAINS(BFLOAT16)
+CHAINS_ACROSS(FLOAT64)
+CHAINS_ALONG(FLOAT64)
+CHAINS_ACROSS(FLOAT32)
+CHAINS_ALONG(FLOAT32)
+CHAINS_ACROSS(FLOAT16)
+CHAINS_ALONG(FLOAT16)
+CHAINS_ACROSS(BFLOAT16)
+CHAINS_ALONG(BFLOAT16)
 
 #include "rows_driver.h"
 

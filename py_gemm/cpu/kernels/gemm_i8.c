@@ -1,6 +1,6 @@
 // The int8 widening family: int8 and uint8 in any mix are widened to int32 in packing, their zero points subtracted, products and
 // sums are int32 and wrap. Exact, so the walk of the driver (chains of 256 steps) has no bearing on the result. D is int32, int8 or
-// uint8. Exports one function for each tile: (argument block, scratch memory) -> status.
+// uint8. Exports one function for each tile, and one for few rows (rows.h): (argument block, scratch memory) -> status.
 //
 // Families with a dot product (pairs of int16, quadruples of int8) keep four or two steps of depth side by side and need packers
 // of their own; block and finish serve them as they are.
@@ -70,3 +70,70 @@ PACKER(4)
 #define BROADCAST_BY_SHUFFLE 1
 #include "micro_kernel.h"
 KERNEL(gemm_i8_4x8_simd128, 4, 8, tile_i8_4x8_simd128)
+
+// ---- few rows ----
+
+#define GROUP_STEPS 1
+#define SPLITS(type) 0
+#define ALONG_IS_WIDE(type) 1
+#define WATCHES(type) 0
+#define NOT_FINITE wasm_v128_any_true
+#define LOAD_TILE_ONE(where) wasm_v128_load32_zero(at(where))
+#define join(left, right, half) ((half) == 0 ? (left) : (right))
+
+INLINE void load_group(const uint32_t type, const uint32_t is_finite, const char *from, uint32_t depth_stride, v128_t *pair,
+                       v128_t *seen) {
+  (void)is_finite, (void)depth_stride, (void)seen;
+  const v128_t bytes = wasm_v128_load64_zero(from);
+  const v128_t halves = type == UINT8 ? wasm_u16x8_extend_low_u8x16(bytes) : wasm_i16x8_extend_low_i8x16(bytes);
+  pair[0] = wasm_i32x4_extend_low_i16x8(halves);
+  pair[1] = wasm_i32x4_extend_high_i16x8(halves);
+}
+
+INLINE v128_t load_one(const uint32_t type, address from, uint32_t depth_stride) {
+  (void)depth_stride;
+  return load1_integer(type, from);
+}
+
+INLINE uint32_t steps_at_once(const uint32_t type) {
+  (void)type;
+  return 4;
+}
+
+INLINE void load_steps(const uint32_t type, const address *columns, uint32_t offset, v128_t *steps) {
+  const v128_t a = load4_integer(type, columns[0] + offset), b = load4_integer(type, columns[1] + offset);
+  const v128_t c = load4_integer(type, columns[2] + offset), d = load4_integer(type, columns[3] + offset);
+  const Columns words = transpose_words(a, b, c, d);
+  steps[0] = words.first, steps[1] = words.second, steps[2] = words.third, steps[3] = words.fourth;
+}
+
+INLINE v128_t load_step(const uint32_t type, const address *columns, uint32_t offset) {
+  const v128_t a = load1_integer(type, columns[0] + offset), b = load1_integer(type, columns[1] + offset);
+  const v128_t c = load1_integer(type, columns[2] + offset), d = load1_integer(type, columns[3] + offset);
+  return four_words(a, b, c, d);
+}
+
+#define BY_TYPE(type, CALL)           \
+  switch (type) {                     \
+  case UINT8: CALL(UINT8); break;     \
+  default: CALL(INT8);                \
+  }
+
+#include "rows.h"
+#include "rows_along.h"
+
+CHAINS_ACROSS(INT8)
+CHAINS_ALONG(INT8)
+CHAINS_ACROSS(UINT8)
+CHAINS_ALONG(UINT8)
+
+#define WORD(words) (words)
+#define PACKED_ROWS(arguments, scratch, row, rows, depth, panel, is_first)                                                        \
+  subtract_zeros(PANEL_ROWS, block_of(arguments), block_of(arguments)->zeros_a, block_of(arguments)->zeros_a_step, row, rows,     \
+                 depth, scratch, panel);                                                                                          \
+  SUM_ROWS(WORD, scratch, panel, depth, is_first)
+#define SUMMED_TILE take_zeros_of_b_off
+
+#include "rows_driver.h"
+
+ROWS_KERNEL(gemv_i8_4x8_simd128)

@@ -87,3 +87,119 @@ GROUP_PACKER(8, SIDE_B)
 #define BROADCAST_BY_SHUFFLE 1
 #include "micro_kernel.h"
 KERNEL(gemm_i8_4x8_i16, 4, 8, tile_i8_4x8_i16)
+
+// ---- few rows ----
+
+#define SPLITS(type) 0
+#define WATCHES(type) 0
+#define NOT_FINITE wasm_v128_any_true
+#define LOAD_TILE_ONE(where) wasm_v128_load32_zero(at(where))
+#define STORE_ONE(where, value) wasm_v128_store32_lane(to(where), value, 0)
+#define join(left, right, half) ((half) == 0 ? (left) : (right))
+
+INLINE void load_group(const uint32_t type, const uint32_t is_finite, const char *from, uint32_t depth_stride, v128_t *pair,
+                       v128_t *seen) {
+  (void)is_finite, (void)seen;
+  load_eight(type, SIDE_B, (address)(uintptr_t)from, depth_stride, pair);
+}
+
+// Two steps of a column in the lowest word.
+INLINE v128_t load_one(const uint32_t type, address from, uint32_t depth_stride) {
+  const v128_t first = wasm_v128_load8_lane(at(from), wasm_i32x4_const_splat(0), 0);
+  const v128_t bytes = wasm_v128_load8_lane(at(from + depth_stride), first, 1);
+  return type == UINT8 ? wasm_u16x8_extend_low_u8x16(bytes) : wasm_i16x8_extend_low_i8x16(bytes);
+}
+
+#define BY_TYPE(type, CALL)           \
+  switch (type) {                     \
+  case UINT8: CALL(UINT8); break;     \
+  default: CALL(INT8);                \
+  }
+
+#include "rows.h"
+
+CHAINS_ACROSS(INT8)
+CHAINS_ACROSS(UINT8)
+
+// Where the depth of B lies side by side no transposes are needed: eight products go into the lanes of a sum, whose own sum is the
+// column's. For that the words of a panel change places: of every 4 groups, those of a row lie side by side (8 steps in a vector).
+
+INLINE void turn_panel(uint32_t depth, address panel) {
+  for (uint32_t step = 0; step + 8 <= depth; step += 8) {
+    const Columns rows = transpose_words(wasm_v128_load(at(panel)), wasm_v128_load(at(panel + 16)), wasm_v128_load(at(panel + 32)),
+                                         wasm_v128_load(at(panel + 48)));
+    wasm_v128_store(to(panel), rows.first);
+    wasm_v128_store(to(panel + 16), rows.second);
+    wasm_v128_store(to(panel + 32), rows.third);
+    wasm_v128_store(to(panel + 48), rows.fourth);
+    panel += 64;
+  }
+}
+
+INLINE v128_t add_lanes(const v128_t *sums) {
+  const Columns lanes = transpose_words(sums[0], sums[1], sums[2], sums[3]);
+  return wasm_i32x4_add(wasm_i32x4_add(lanes.first, lanes.second), wasm_i32x4_add(lanes.third, lanes.fourth));
+}
+
+// The sums of one chain of four columns from `column` on, for `rows` rows from `first` on; columns past the last one repeat it.
+INLINE void along(const uint32_t rows, const uint32_t type, const Stripe *stripe, uint32_t column, uint32_t first, address panel,
+                  address sums, uint32_t row_bytes, uint32_t adds) {
+  const uint32_t last = stripe->columns - 1, turned = stripe->depth_stride == 1 ? stripe->depth / 8 * 8 : 0;
+  address columns[4];
+  v128_t total[2 * 4];
+  UNROLLED(uint32_t each = 0; each < 4; each++) columns[each] = stripe->source + smaller(column + each, last) * stripe->column_stride;
+  UNROLLED(uint32_t each = 0; each < rows * 4; each++) total[each] = wasm_i32x4_const_splat(0);
+  uint32_t step = 0;
+  for (; step < turned; step += 8) {
+    UNROLLED(uint32_t each = 0; each < 4; each++) {
+      const v128_t b = load_words(type, SIDE_B, columns[each] + step);
+      UNROLLED(uint32_t row = 0; row < rows; row++) {
+        const v128_t a = wasm_v128_load(at(panel + (first + row) * 16));
+        total[row * 4 + each] = MULTIPLY_ADD(a, b, total[row * 4 + each]);
+      }
+    }
+    panel += 64;
+  }
+  v128_t sum[2];
+  UNROLLED(uint32_t row = 0; row < rows; row++) sum[row] = add_lanes(total + row * 4);
+  for (; step < stripe->depth; step += 2) {
+    const address offset = step * stripe->depth_stride;
+    const uint32_t next = step + 1 < stripe->depth ? stripe->depth_stride : 0; // a missing step: any element, times a zero
+    const v128_t b = four_words(load_one(type, columns[0] + offset, next), load_one(type, columns[1] + offset, next),
+                                load_one(type, columns[2] + offset, next), load_one(type, columns[3] + offset, next));
+    UNROLLED(uint32_t row = 0; row < rows; row++) sum[row] = MULTIPLY_ADD(SPLAT(at(panel + (first + row) * 4)), b, sum[row]);
+    panel += PANEL_ROWS * 4;
+  }
+  UNROLLED(uint32_t row = 0; row < rows; row++) {
+    const address into = sums + (first + row) * row_bytes + column * REAL_BYTES;
+    wasm_v128_store(to(into), adds ? wasm_i32x4_add(wasm_v128_load(at(into)), sum[row]) : sum[row]);
+  }
+}
+
+#define CHAINS_ALONG(type)                                                                                                         \
+  static __attribute__((noinline)) void along_##type(uint32_t rows, address source, uint32_t column_stride, uint32_t depth_stride, \
+                                                     uint32_t columns, uint32_t depth, address panel, address sums,                \
+                                                     uint32_t row_bytes, uint32_t adds) {                                          \
+    const Stripe stripe = {source, column_stride, depth_stride, columns, depth};                                                   \
+    if (depth_stride == 1) turn_panel(depth, panel);                                                                               \
+    for (uint32_t column = 0; column < columns; column += LANES) {                                                                 \
+      if (rows == 1) {                                                                                                             \
+        along(1, type, &stripe, column, 0, panel, sums, row_bytes, adds);                                                          \
+      } else {                                                                                                                     \
+        for (uint32_t row = 0; row < rows; row += 2) along(2, type, &stripe, column, row, panel, sums, row_bytes, adds);           \
+      }                                                                                                                            \
+    }                                                                                                                              \
+  }
+CHAINS_ALONG(INT8)
+CHAINS_ALONG(UINT8)
+
+#define SUM_OF_PAIR(words) wasm_i32x4_dot_i16x8(words, wasm_i16x8_const_splat(1))
+#define PACKED_ROWS(arguments, scratch, row, rows, depth, panel, is_first)                                                        \
+  subtract_zeros_in_pairs(PANEL_ROWS, block_of(arguments), block_of(arguments)->zeros_a, block_of(arguments)->zeros_a_step, row,  \
+                          rows, depth, scratch, panel);                                                                           \
+  SUM_ROWS(SUM_OF_PAIR, scratch, panel, groups_of(depth), is_first)
+#define SUMMED_TILE take_zeros_of_b_off
+
+#include "rows_driver.h"
+
+ROWS_KERNEL(gemv_i8_4x8_i16)

@@ -54,14 +54,13 @@ INLINE void pack_depth(const uint32_t width, const uint32_t type, const uint32_t
   _Pragma("clang loop unroll(full)") for (; lane + 4 <= width; lane += 4) {
     address from = source + lane * lane_stride, into = words + lane * 4;
     for (uint32_t group = 0; group < whole; group += 4) {
-      const v128_t a = load_words(type, side, from), b = load_words(type, side, from + lane_stride);
-      const v128_t c = load_words(type, side, from + 2 * lane_stride), d = load_words(type, side, from + 3 * lane_stride);
-      const v128_t ab_low = wasm_i32x4_shuffle(a, b, 0, 4, 1, 5), ab_high = wasm_i32x4_shuffle(a, b, 2, 6, 3, 7);
-      const v128_t cd_low = wasm_i32x4_shuffle(c, d, 0, 4, 1, 5), cd_high = wasm_i32x4_shuffle(c, d, 2, 6, 3, 7);
-      wasm_v128_store(to(into), wasm_i64x2_shuffle(ab_low, cd_low, 0, 2));
-      wasm_v128_store(to(into + width * 4), wasm_i64x2_shuffle(ab_low, cd_low, 1, 3));
-      wasm_v128_store(to(into + 2 * width * 4), wasm_i64x2_shuffle(ab_high, cd_high, 0, 2));
-      wasm_v128_store(to(into + 3 * width * 4), wasm_i64x2_shuffle(ab_high, cd_high, 1, 3));
+      const Columns groups = transpose_words(load_words(type, side, from), load_words(type, side, from + lane_stride),
+                                             load_words(type, side, from + 2 * lane_stride),
+                                             load_words(type, side, from + 3 * lane_stride));
+      wasm_v128_store(to(into), groups.first);
+      wasm_v128_store(to(into + width * 4), groups.second);
+      wasm_v128_store(to(into + 2 * width * 4), groups.third);
+      wasm_v128_store(to(into + 3 * width * 4), groups.fourth);
       from += 4 * GROUP_STEPS * SOURCE_BYTES;
       into += 4 * width * 4;
     }

@@ -11,9 +11,12 @@
 // A is packed by chains, 4 rows wide (PANEL_ROWS), whatever its type; more than 4 rows are taken 4 at a time.
 // Sums of a row: `block_columns` reals, rounded up to a whole GROUP of two vectors. 16-bit types come as even and odd elements of a
 // vector (no shuffle); a GROUP's sums then wait as 0 2 4 6 1 3 5 7 and are put in order at the end.
+// GROUP_STEPS steps of depth lie in one word of a panel of A (pack_groups.h; 1: it is a plain panel); then a step below is such a group.
+// Sums are exact there, in any order, and of a last group that is not whole the missing steps are zeros in the panel.
 // The includer defines, beside what finish.h and pack.h need: MULTIPLY_ADD, SPLAT(pointer), SPLITS(type) (whether a type comes as
-// even and odd elements), ALONG_IS_WIDE(type) (whether it deserves a kernel for many columns), split(type, vector, pair), join(even, odd, half), steps_at_once(type) and
-// load_steps(type, columns, offset, steps): as many vectors, each a step of LANES columns; load_step(type, columns, offset): one.
+// even and odd elements), join(even, odd, half), WATCHES(type) and NOT_FINITE(seen); load_group(type, is_finite, pointer,
+// depth_stride, pair, seen) and load_one(type, address, depth_stride): a step of a GROUP of columns or of one. is_finite: where the
+// type is watched, infinities and NaN may come out wrong, but `seen` tells. What reads along is in rows_along.h, or the includer's own.
 
 #define PANEL_ROWS 4
 #define GROUP (2 * LANES)
@@ -27,175 +30,121 @@ typedef struct {
   uint32_t columns, depth;
 } Stripe;
 
-// A pointer, not a wrapped address: only then do the offsets within a group fold into its loads.
-INLINE void load_group(const uint32_t type, const char *from, v128_t *pair) {
-  if (SPLITS(type)) {
-    split(type, wasm_v128_load(from), pair);
-  } else {
-    pair[0] = LOAD_VECTOR(type, (address)(uintptr_t)from);
-    pair[1] = LOAD_VECTOR(type, (address)(uintptr_t)(from + LANES * element_size(type)));
+// One step of depth: sums[row][column] += a[row] * b[column] for `groups` groups of columns.
+// Pointers, not wrapped addresses: only then do the offsets within a block of columns fold into its loads.
+INLINE void add_step(const uint32_t rows, const uint32_t groups, const uint32_t type, const uint32_t is_finite, const char *b,
+                     uint32_t depth_stride, const char *a, v128_t *sums, v128_t *seen) {
+  UNROLLED(uint32_t group = 0; group < groups; group++) {
+    v128_t pair[2];
+    load_group(type, is_finite, b + group * GROUP * element_size(type), depth_stride, pair, seen);
+    UNROLLED(uint32_t row = 0; row < rows; row++) {
+      const v128_t value = SPLAT(a + row * REAL_BYTES);
+      v128_t *sum = sums + (row * groups + group) * 2;
+      sum[0] = MULTIPLY_ADD(value, pair[0], sum[0]);
+      sum[1] = MULTIPLY_ADD(value, pair[1], sum[1]);
+    }
   }
 }
 
-// `steps` steps of depth for all columns: sums[row][column] += a[row][step] * b[step][column], in the order of the steps.
-INLINE void across(const uint32_t rows, const uint32_t steps, const uint32_t type, const Stripe *stripe, address source,
-                   address panel, address sums, uint32_t row_bytes) {
-  v128_t values[4 * 8];
-  UNROLLED(uint32_t step = 0; step < steps; step++) {
-    UNROLLED(uint32_t row = 0; row < rows; row++) {
-      values[step * rows + row] = SPLAT(at(panel + (step * PANEL_ROWS + row) * REAL_BYTES));
+// `steps` steps of a block of `groups` groups of columns, in registers. The loop leaves in its middle (micro_kernel.h says why).
+INLINE v128_t across_block(const uint32_t rows, const uint32_t groups, const uint32_t type, const uint32_t is_finite, address source,
+                           uint32_t depth_stride, uint32_t steps, address panel, const char *sums, uint32_t row_bytes,
+                           v128_t *total) {
+  const char *values = at(panel);
+  v128_t seen = wasm_i32x4_const_splat(0);
+  UNROLLED(uint32_t row = 0; row < rows; row++) {
+    UNROLLED(uint32_t each = 0; each < 2 * groups; each++) {
+      total[row * 2 * groups + each] = wasm_v128_load(sums + row * row_bytes + each * 16);
     }
   }
-  uint32_t column = 0;
-  for (; column + GROUP <= stripe->columns; column += GROUP) {
+  for (;;) {
+    add_step(rows, groups, type, is_finite, at(source), depth_stride, values, total, &seen);
+    if (steps == 1) return seen;
+    source += GROUP_STEPS * depth_stride;
+    add_step(rows, groups, type, is_finite, at(source), depth_stride, values + PANEL_ROWS * REAL_BYTES, total, &seen);
+    if (steps == 2) return seen;
+    source += GROUP_STEPS * depth_stride;
+    values += 2 * PANEL_ROWS * REAL_BYTES;
+    steps -= 2;
+  }
+}
+
+// From `column` on, as many blocks as there are: sums[row][column] += a[row][step] * b[step][column] for `steps` steps, in their
+// order. Returns the column after them.
+INLINE uint32_t across(const uint32_t rows, const uint32_t groups, const uint32_t type, const Stripe *stripe, address source,
+                       uint32_t depth_stride, uint32_t steps, address panel, address sums, uint32_t row_bytes, uint32_t column) {
+  for (; column + groups * GROUP <= stripe->columns; column += groups * GROUP) {
     char *into = to(sums + column * REAL_BYTES);
-    v128_t first[4], second[4];
-    UNROLLED(uint32_t row = 0; row < rows; row++) {
-      first[row] = wasm_v128_load(into + row * row_bytes);
-      second[row] = wasm_v128_load(into + row * row_bytes + 16);
+    const address from = source + column * element_size(type);
+    v128_t total[8];
+    const v128_t seen = across_block(rows, groups, type, 1, from, depth_stride, steps, panel, into, row_bytes, total);
+    if (WATCHES(type) && NOT_FINITE(seen)) {
+      across_block(rows, groups, type, 0, from, depth_stride, steps, panel, into, row_bytes, total);
     }
-    UNROLLED(uint32_t step = 0; step < steps; step++) {
-      v128_t pair[2];
-      load_group(type, at(source + step * stripe->depth_stride + column * element_size(type)), pair);
-      UNROLLED(uint32_t row = 0; row < rows; row++) {
-        first[row] = MULTIPLY_ADD(values[step * rows + row], pair[0], first[row]);
-        second[row] = MULTIPLY_ADD(values[step * rows + row], pair[1], second[row]);
+    UNROLLED(uint32_t row = 0; row < rows; row++) {
+      UNROLLED(uint32_t each = 0; each < 2 * groups; each++) {
+        wasm_v128_store(into + row * row_bytes + each * 16, total[row * 2 * groups + each]);
       }
     }
-    UNROLLED(uint32_t row = 0; row < rows; row++) {
-      wasm_v128_store(into + row * row_bytes, first[row]);
-      wasm_v128_store(into + row * row_bytes + 16, second[row]);
-    }
   }
-  address into = sums + column * REAL_BYTES, from = source + column * element_size(type);
+  return column;
+}
+
+// The columns from `column` on, one by one.
+INLINE void across_rest(const uint32_t rows, const uint32_t type, const Stripe *stripe, address source, uint32_t depth_stride,
+                        uint32_t steps, address panel, address sums, uint32_t row_bytes, uint32_t column) {
   for (; column < stripe->columns; column++) {
     for (uint32_t row = 0; row < rows; row++) {
-      v128_t sum = LOAD_TILE_ONE(into + row * row_bytes);
-      address element = from, value = panel + row * REAL_BYTES;
+      const address into = sums + row * row_bytes + column * REAL_BYTES;
+      v128_t sum = LOAD_TILE_ONE(into);
+      address element = source + column * element_size(type), value = panel + row * REAL_BYTES;
       for (uint32_t step = 0; step < steps; step++) {
-        sum = MULTIPLY_ADD(SPLAT(at(value)), LOAD_ONE(type, element), sum);
-        element += stripe->depth_stride;
+        sum = MULTIPLY_ADD(SPLAT(at(value)), load_one(type, element, depth_stride), sum);
+        element += GROUP_STEPS * depth_stride;
         value += PANEL_ROWS * REAL_BYTES;
       }
-      STORE_ONE(into + row * row_bytes, sum);
+      STORE_ONE(into, sum);
     }
-    into += REAL_BYTES;
-    from += element_size(type);
   }
 }
 
-INLINE void chain_across(const uint32_t rows, const uint32_t steps, const uint32_t type, const Stripe *stripe, address panel,
+// `steps` steps of all columns.
+INLINE void steps_across(const uint32_t rows, const uint32_t groups, const uint32_t type, const Stripe *stripe, address source,
+                         uint32_t depth_stride, uint32_t steps, address panel, address sums, uint32_t row_bytes) {
+  uint32_t column = across(rows, groups, type, stripe, source, depth_stride, steps, panel, sums, row_bytes, 0);
+  if (groups > 1) column = across(rows, 1, type, stripe, source, depth_stride, steps, panel, sums, row_bytes, column);
+  across_rest(rows, type, stripe, source, depth_stride, steps, panel, sums, row_bytes, column);
+}
+
+// As many rows of B at once as processors can follow; with more, their lines push each other out of the first cache.
+#define ROWS_ACROSS 8
+
+INLINE void chain_across(const uint32_t rows, const uint32_t groups, const uint32_t type, const Stripe *stripe, address panel,
                          address sums, uint32_t row_bytes) {
   address source = stripe->source;
-  uint32_t left = stripe->depth;
-  for (; left >= steps; left -= steps) {
-    across(rows, steps, type, stripe, source, panel, sums, row_bytes);
-    source += steps * stripe->depth_stride;
+  for (uint32_t left = stripe->depth / GROUP_STEPS, steps; left > 0; left -= steps) {
+    steps = smaller(left, ROWS_ACROSS / GROUP_STEPS);
+    steps_across(rows, groups, type, stripe, source, stripe->depth_stride, steps, panel, sums, row_bytes);
+    source += steps * GROUP_STEPS * stripe->depth_stride;
     panel += steps * PANEL_ROWS * REAL_BYTES;
   }
-  for (; left > 0; left--) {
-    across(rows, 1, type, stripe, source, panel, sums, row_bytes);
-    source += stripe->depth_stride;
-    panel += PANEL_ROWS * REAL_BYTES;
-  }
-}
-
-// The sums of one chain of `groups` vectors of columns from `column` on; columns past the last one repeat it.
-INLINE void along(const uint32_t rows, const uint32_t groups, const uint32_t type, const Stripe *stripe, uint32_t column,
-                  address panel, address sums, uint32_t row_bytes, uint32_t adds) {
-  const uint32_t last = stripe->columns - 1;
-  address columns[4 * LANES];
-  UNROLLED(uint32_t lane = 0; lane < groups * LANES; lane++) {
-    columns[lane] = stripe->source + smaller(column + lane, last) * stripe->column_stride;
-  }
-  v128_t total[4 * 4];
-  UNROLLED(uint32_t index = 0; index < rows * groups; index++) total[index] = wasm_i32x4_const_splat(0);
-  uint32_t left = stripe->depth, offset = 0;
-  if (stripe->depth_stride == element_size(type)) {
-    const uint32_t steps = steps_at_once(type);
-    for (; left >= steps; left -= steps) {
-      UNROLLED(uint32_t group = 0; group < groups; group++) {
-        v128_t values[8];
-        load_steps(type, columns + group * LANES, offset, values);
-        UNROLLED(uint32_t step = 0; step < steps; step++) {
-          UNROLLED(uint32_t row = 0; row < rows; row++) {
-            const v128_t value = SPLAT(at(panel + (step * PANEL_ROWS + row) * REAL_BYTES));
-            total[group * rows + row] = MULTIPLY_ADD(value, values[step], total[group * rows + row]);
-          }
-        }
-      }
-      offset += steps * element_size(type);
-      panel += steps * PANEL_ROWS * REAL_BYTES;
-    }
-  }
-  for (; left > 0; left--) {
-    UNROLLED(uint32_t group = 0; group < groups; group++) {
-      const v128_t values = load_step(type, columns + group * LANES, offset);
-      UNROLLED(uint32_t row = 0; row < rows; row++) {
-        const v128_t a = SPLAT(at(panel + row * REAL_BYTES));
-        total[group * rows + row] = MULTIPLY_ADD(a, values, total[group * rows + row]);
-      }
-    }
-    offset += stripe->depth_stride;
-    panel += PANEL_ROWS * REAL_BYTES;
-  }
-  UNROLLED(uint32_t row = 0; row < rows; row++) {
-    UNROLLED(uint32_t group = 0; group < groups; group++) {
-      const address into = sums + row * row_bytes + group * 16;
-      v128_t sum = total[group * rows + row];
-      if (adds) sum = ADD(wasm_v128_load(at(into)), sum);
-      wasm_v128_store(to(into), sum);
-    }
-  }
-}
-
-// The columns that fill whole groups; returns how many.
-INLINE uint32_t chain_along(const uint32_t rows, const uint32_t groups, const uint32_t type, const Stripe *stripe, address panel,
-                            address sums, uint32_t row_bytes, uint32_t adds) {
-  const uint32_t whole = stripe->columns / (groups * LANES) * (groups * LANES);
-  for (uint32_t column = 0; column < whole; column += groups * LANES) {
-    along(rows, groups, type, stripe, column, panel, sums + column * REAL_BYTES, row_bytes, adds);
-  }
-  return whole;
-}
-
-// The other columns, a vector at a time and as 4 rows: those past the last one are zeros in the panel, and their sums have room.
-INLINE void chain_along_rest(uint32_t column, const uint32_t type, const Stripe *stripe, address panel, address sums,
-                             uint32_t row_bytes, uint32_t adds) {
-  for (; column < stripe->columns; column += LANES) {
-    along(PANEL_ROWS, 1, type, stripe, column, panel, sums + column * REAL_BYTES, row_bytes, adds);
-  }
+  // The missing steps of a last group: any elements, times the zeros of the panel.
+  if (stripe->depth % GROUP_STEPS) steps_across(rows, groups, type, stripe, source, 0, 1, panel, sums, row_bytes);
 }
 
 // A function for each type and each number of rows that has a kernel of its own: 3 rows run as 4, the last one of zeros.
-#define CHAINS(type)                                                                                                              \
+#define CHAINS_ACROSS(type)                                                                                                              \
   static __attribute__((noinline)) void across_##type(uint32_t rows, address source, uint32_t column_stride, uint32_t depth_stride, \
                                                       uint32_t columns, uint32_t depth, address panel, address sums,              \
                                                       uint32_t row_bytes) {                                                       \
     const Stripe stripe = {source, column_stride, depth_stride, columns, depth};                                                  \
     if (rows == 1) {                                                                                                              \
-      chain_across(1, 8, type, &stripe, panel, sums, row_bytes);                                                                  \
+      chain_across(1, 3, type, &stripe, panel, sums, row_bytes);                                                                  \
     } else if (rows == 2) {                                                                                                       \
-      chain_across(2, 4, type, &stripe, panel, sums, row_bytes);                                                                  \
+      chain_across(2, 2, type, &stripe, panel, sums, row_bytes);                                                                  \
     } else {                                                                                                                      \
-      chain_across(4, 4, type, &stripe, panel, sums, row_bytes);                                                                  \
+      chain_across(4, 1, type, &stripe, panel, sums, row_bytes);                                                                  \
     }                                                                                                                             \
-  }                                                                                                                               \
-  static __attribute__((noinline)) void along_##type(uint32_t rows, address source, uint32_t column_stride, uint32_t depth_stride, \
-                                                     uint32_t columns, uint32_t depth, address panel, address sums,               \
-                                                     uint32_t row_bytes, uint32_t adds) {                                         \
-    const Stripe stripe = {source, column_stride, depth_stride, columns, depth};                                                  \
-    uint32_t done = 0;                                                                                                            \
-    if (depth_stride == element_size(type) && ALONG_IS_WIDE(type)) {                                                              \
-      if (rows == 1) {                                                                                                            \
-        done = chain_along(1, 4, type, &stripe, panel, sums, row_bytes, adds);                                                    \
-      } else if (rows == 2) {                                                                                                     \
-        done = chain_along(2, 2, type, &stripe, panel, sums, row_bytes, adds);                                                    \
-      } else {                                                                                                                    \
-        done = chain_along(4, 2, type, &stripe, panel, sums, row_bytes, adds);                                                    \
-      }                                                                                                                           \
-    }                                                                                                                             \
-    chain_along_rest(done, type, &stripe, panel, sums, row_bytes, adds);                                                          \
   }
 
 #define CALL_ACROSS(type) across_##type(rows, source, column_stride, depth_stride, columns, depth, panel, sums, row_bytes)

@@ -4,7 +4,12 @@
 //
 // Only where B is read across does a chain need sums apart from the totals: they wait in memory while its steps pass by.
 // The includer has included rows.h and made CHAINS for each type of B; BY_TYPE(type, CALL) expands CALL for the
-// constant that `type` is.
+// constant that `type` is. A family that works on the packed rows (PACKED_ROWS) or on the sums of a tile (SUMMED_TILE) defines both.
+
+#ifndef PACKED_ROWS
+#define PACKED_ROWS(arguments, scratch, row, rows, depth, panel, is_first)
+#define SUMMED_TILE(arguments, scratch, column, rows, columns)
+#endif
 
 INLINE void clear_sums(const uint32_t rows, address sums, uint32_t row_bytes) {
   for (address into = sums; into < sums + rows * row_bytes; into += 16) wasm_v128_store(to(into), wasm_i32x4_const_splat(0));
@@ -16,24 +21,27 @@ INLINE void add_sums(const uint32_t rows, address totals, address sums, uint32_t
   }
 }
 
-static __attribute__((noinline)) void finish_rows(const Arguments *arguments, address scratch, address c, address d, address bias,
-                                                  address totals, uint32_t row_bytes, uint32_t rows, uint32_t columns,
-                                                  uint32_t splits) {
+// c, d, bias: of the first row and column.
+static __attribute__((noinline)) void finish_rows(const Arguments *arguments, address scratch, uint32_t row, uint32_t column,
+                                                  address c, address d, address bias, address totals, uint32_t row_bytes,
+                                                  uint32_t rows, uint32_t columns, uint32_t splits) {
+  (void)row; // only where the finish depends on the place of a tile
   const address tile = scratch + SCRATCH_TILE;
-  for (uint32_t column = 0; column < columns; column += GROUP) {
-    const uint32_t wide = smaller(columns - column, GROUP);
-    for (uint32_t row = 0; row < rows; row++) {
-      v128_t left = wasm_v128_load(at(totals + row * row_bytes)), right = wasm_v128_load(at(totals + row * row_bytes + 16));
+  for (const uint32_t end = column + columns; column < end; column += GROUP) {
+    const uint32_t wide = smaller(end - column, GROUP);
+    for (uint32_t each = 0; each < rows; each++) {
+      v128_t left = wasm_v128_load(at(totals + each * row_bytes)), right = wasm_v128_load(at(totals + each * row_bytes + 16));
       if (splits && wide == GROUP) {
-        wasm_v128_store(to(tile + row * GROUP_BYTES), join(left, right, 0));
-        wasm_v128_store(to(tile + row * GROUP_BYTES + 16), join(left, right, 1));
+        wasm_v128_store(to(tile + each * GROUP_BYTES), join(left, right, 0));
+        wasm_v128_store(to(tile + each * GROUP_BYTES + 16), join(left, right, 1));
       } else {
-        wasm_v128_store(to(tile + row * GROUP_BYTES), left);
-        wasm_v128_store(to(tile + row * GROUP_BYTES + 16), right);
+        wasm_v128_store(to(tile + each * GROUP_BYTES), left);
+        wasm_v128_store(to(tile + each * GROUP_BYTES + 16), right);
       }
     }
+    SUMMED_TILE(arguments, scratch, column, rows, wide);
     if (arguments->has_bias) load_bias(arguments, scratch, column, bias, wide);
-    finish_tile(GROUP, arguments, scratch, c, d, bias, rows, wide, 1);
+    FINISH_TILE(row, column, GROUP, arguments, scratch, c, d, bias, rows, wide, 1);
     c += GROUP * arguments->column_c;
     d += GROUP * arguments->column_d;
     bias += GROUP * arguments->bias_column;
@@ -44,7 +52,8 @@ static __attribute__((noinline)) void finish_rows(const Arguments *arguments, ad
 INLINE void multiply_rows(Packer *pack_a, const Arguments *arguments, Operands operands, address scratch) {
   const uint32_t m = arguments->m, n = arguments->n, k = arguments->k;
   const uint32_t column_stride = arguments->column_b, depth_stride = arguments->depth_b, type = arguments->type_b;
-  const uint32_t size = type == FLOAT64 ? 8 : type == FLOAT32 ? 4 : 2; // element_size() of a variable would be a table in memory
+  // element_size() of a variable would be a table in memory
+  const uint32_t size = type == FLOAT64 ? 8 : type == FLOAT32 ? 4 : type < INT8 ? 2 : 1;
   const address panel = scratch + arguments->panel_a, totals = scratch + arguments->totals;
   for (uint32_t column = 0; column < n; column += arguments->block_columns) {
     const uint32_t columns = smaller(n - column, arguments->block_columns);
@@ -57,6 +66,7 @@ INLINE void multiply_rows(Packer *pack_a, const Arguments *arguments, Operands o
         const address source = operands.b + step * depth_stride + column * column_stride;
         pack_a(arguments->type_a, operands.a + row * arguments->row_a + step * arguments->depth_a, arguments->row_a,
                arguments->depth_a, valid, depth, panel);
+        PACKED_ROWS(arguments, scratch, row, valid, depth, panel, !adds)
         if (is_across) {
           const address sums = adds ? scratch + arguments->panel_b : totals;
           clear_sums(rows, sums, row_bytes);
@@ -67,7 +77,7 @@ INLINE void multiply_rows(Packer *pack_a, const Arguments *arguments, Operands o
           BY_TYPE(type, CALL_ALONG)
         }
       }
-      finish_rows(arguments, scratch, operands.c + row * arguments->row_c + column * arguments->column_c,
+      finish_rows(arguments, scratch, row, column, operands.c + row * arguments->row_c + column * arguments->column_c,
                   operands.d + row * arguments->row_d + column * arguments->column_d,
                   arguments->bias + row * arguments->bias_row + column * arguments->bias_column, totals, row_bytes, valid, columns,
                   is_across && size == 2 && SPLITS(FLOAT16));

@@ -3,14 +3,12 @@
 
 // 4 lanes x 4 steps of depth.
 INLINE void transpose(const uint32_t type, address from, uint32_t lane_stride, address into, uint32_t step_bytes) {
-  v128_t a = LOAD_VECTOR(type, from), b = LOAD_VECTOR(type, from + lane_stride);
-  v128_t c = LOAD_VECTOR(type, from + 2 * lane_stride), d = LOAD_VECTOR(type, from + 3 * lane_stride);
-  v128_t ab_low = wasm_i32x4_shuffle(a, b, 0, 4, 1, 5), ab_high = wasm_i32x4_shuffle(a, b, 2, 6, 3, 7);
-  v128_t cd_low = wasm_i32x4_shuffle(c, d, 0, 4, 1, 5), cd_high = wasm_i32x4_shuffle(c, d, 2, 6, 3, 7);
-  wasm_v128_store(to(into), wasm_i64x2_shuffle(ab_low, cd_low, 0, 2));
-  wasm_v128_store(to(into + step_bytes), wasm_i64x2_shuffle(ab_low, cd_low, 1, 3));
-  wasm_v128_store(to(into + 2 * step_bytes), wasm_i64x2_shuffle(ab_high, cd_high, 0, 2));
-  wasm_v128_store(to(into + 3 * step_bytes), wasm_i64x2_shuffle(ab_high, cd_high, 1, 3));
+  const Columns steps = transpose_words(LOAD_VECTOR(type, from), LOAD_VECTOR(type, from + lane_stride),
+                                        LOAD_VECTOR(type, from + 2 * lane_stride), LOAD_VECTOR(type, from + 3 * lane_stride));
+  wasm_v128_store(to(into), steps.first);
+  wasm_v128_store(to(into + step_bytes), steps.second);
+  wasm_v128_store(to(into + 2 * step_bytes), steps.third);
+  wasm_v128_store(to(into + 3 * step_bytes), steps.fourth);
 }
 
 // 2 lanes x 4 steps of depth.

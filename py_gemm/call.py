@@ -22,7 +22,7 @@ from .epilogue import Activation
 from .errors import UnsupportedError
 from .gpu.operation import DeviceOperand, GemmOperation, HostOperand
 from .gpu.pacing import Paced, Progress
-from .gpu.planner import operand_bytes, result_elements
+from .gpu.steps import operand_bytes, result_elements
 from .gpu.variants import Shape
 from .prepacked import require_packing
 from .problem import Layout, Problem, collapse_batch

@@ -16,7 +16,8 @@
  */
 
 /** @typedef {{ kind: "validation" | "out-of-memory" | "internal" | "lost", message: string }} Fault */
-/** @typedef {[shader: number, buffers: number[], parameters: string, x: number, y: number, z: number]} Dispatch */
+/** What a dispatch binds: a buffer, or a window of it. @typedef {number | [buffer: number, offset: number, size: number]} Bound */
+/** @typedef {[shader: number, buffers: Bound[], parameters: string, x: number, y: number, z: number]} Dispatch */
 
 /**
  * What Python asks for; proxies follow in the order of `u`, then `r`.
@@ -186,7 +187,8 @@ export class Bridge {
     this.#buffers.get(number)?.destroy();
     this.#buffers.delete(number);
     for (const { groups } of this.#shaders) {
-      [...groups.keys()].filter((key) => key.split(" ").includes(String(number), 1)).forEach((key) => groups.delete(key));
+      const holds = (/** @type {string} */ key) => key.split(" ").some((each, at) => at > 0 && each.split(",")[0] === String(number));
+      [...groups.keys()].filter(holds).forEach((key) => groups.delete(key));
     }
   }
 
@@ -480,15 +482,19 @@ export class Bridge {
     return offset;
   }
 
-  /** @param {Shader} shader @param {number[]} numbers @returns {GPUBindGroup} */
-  #bindGroup({ groups, bindings }, numbers) {
-    const key = [this.#arenaNumber, ...numbers].join(" ");
+  /** @param {Shader} shader @param {Bound[]} bound @returns {GPUBindGroup} */
+  #bindGroup({ groups, bindings }, bound) {
+    const key = [this.#arenaNumber, ...bound].join(" ");
     let group = groups.get(key);
     if (group) {
       groups.delete(key);
     } else {
       const uniform = { binding: 0, resource: { buffer: /** @type {GPUBuffer} */ (this.#arena), size: SLOT_BYTES } };
-      const storage = numbers.map((number, index) => ({ binding: index + 1, resource: { buffer: this.buffer(number) } }));
+      const storage = bound.map((each, index) => {
+        const [number, ...window] = typeof each === "number" ? [each] : each;
+        const [offset = 0, size = this.buffer(number).size] = window;
+        return { binding: index + 1, resource: { buffer: this.buffer(number), offset, size } };
+      });
       group = this.device.createBindGroup({ layout: this.#layout(bindings).group, entries: [uniform, ...storage] });
       this.#counts.bind_groups++;
       if (groups.size === BIND_GROUPS) {

@@ -78,12 +78,14 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One dispatch: buffers in the order of the shader's storage bindings, the bytes of its uniform block, the grid."""
+    """One dispatch: buffers in the order of the shader's storage bindings, the bytes of its uniform block, the grid. windows: what
+    is bound of each, (first byte, bytes), None for all of it; empty where every buffer is bound whole."""
 
     shader: ShaderKey
     buffers: tuple[Buffer, ...]
     parameters: bytes
     workgroups: tuple[int, int, int]
+    windows: tuple[tuple[int, int] | None, ...] = ()
 
 
 @dataclass(slots=True)

@@ -156,7 +156,7 @@ def test_chains_stay_on_the_device(host: PyodideHost) -> None:
     """Twenty products, one read-back, one wait."""
     code = """
 from py_gemm.gpu.operation import DeviceOperand, HostOperand
-from py_gemm.gpu.planner import dense_layout
+from py_gemm.gpu.steps import dense_layout
 operation, _, _, _ = tools.planned(device, 8, 8, 8, "float32", "float32", "float32", False, False)
 layout = dense_layout(8, 8, ())
 half = HostOperand(tools.pack([0.5 if i % 9 == 0 else 0.0 for i in range(64)], "float32"), layout)
@@ -212,11 +212,12 @@ def test_every_half_is_widened_and_narrowed_right(host: PyodideHost, name: str) 
 import struct
 from py_gemm.dtypes import FLOAT_TYPES
 from py_gemm.gpu.device import Dispatch, Job
-from py_gemm.gpu.planner import dense_layout, plan_convert, plan_narrow
+from py_gemm.gpu.passes import plan_convert, plan_narrow
+from py_gemm.gpu.steps import dense_layout
 kind, limits, count = FLOAT_TYPES[name], device.capabilities.limits, 65536
 patterns = struct.pack("<65536H", *range(count))
 buffers = {"c": device.create_buffer(patterns), "sum": device.create_buffer(4 * count), "result": device.create_buffer(2 * count)}
-steps = [*plan_convert(dense_layout(1, count, (), kind), 1, count, (), limits, source="c"), plan_narrow(count, kind, limits)]
+steps = [*plan_convert(dense_layout(1, count, (), kind), 1, count, (), limits, source="c"), *plan_narrow(count, kind, limits)]
 wide, narrow = bytearray(4 * count), bytearray(2 * count)
 await device.prepare([step.shader for step in steps])
 await device.execute(Job(

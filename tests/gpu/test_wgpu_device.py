@@ -19,8 +19,8 @@ from py_gemm.gpu.device import Buffer, Dispatch, Job
 from py_gemm.gpu.devices import wgpu_recorder
 from py_gemm.gpu.devices.wgpu_native import choose_adapter, request_native_device
 from py_gemm.gpu.operation import DeviceOperand, GemmOperation, HostOperand
-from py_gemm.gpu.planner import dense_layout
 from py_gemm.gpu.shaders import ShaderKey
+from py_gemm.gpu.steps import dense_layout
 from py_gemm.problem import Layout, Problem
 
 from . import tools
@@ -245,8 +245,8 @@ def test_wrong_operands_of_an_operation(device: Any, doomed: Any) -> None:
 def test_limits_of_an_operation_are_checked_when_it_is_made(device: Any) -> None:
     before = device.capabilities
     try:
-        device.capabilities = replace(before, limits=replace(before.limits, max_storage_buffer_binding_size=255))
-        with pytest.raises(UnsupportedError, match="gemm: operand a has 256 bytes, one binding of the device holds 255"):
+        device.capabilities = replace(before, limits=replace(before.limits, max_buffer_size=255))
+        with pytest.raises(UnsupportedError, match="gemm: operand a has 256 bytes, one buffer of the device holds 255"):
             operation(device)
     finally:
         device.capabilities = before

@@ -144,7 +144,7 @@ class BrowserDevice(Device):
     def _spell(self, dispatches: Iterable[Dispatch]) -> str:
         return ",".join(
             [
-                f"[{self._number(each.shader)},[{','.join([str(buffer.number) for buffer in each.buffers])}],"
+                f"[{self._number(each.shader)},[{_spell_buffers(each)}],"
                 f'"{each.parameters.hex()}",'
                 f"{each.workgroups[0]},{each.workgroups[1]},{each.workgroups[2]}]"
                 for each in dispatches
@@ -256,6 +256,18 @@ class _Waiting(Pending):
             self.gpu_seconds = float(seconds)
         if self._then is not None:
             self._then()
+
+
+def _spell_buffers(dispatch: Dispatch) -> str:
+    """Numbers, or [number, first byte, bytes] where part of a buffer is bound."""
+    if not dispatch.windows:
+        return ",".join([str(buffer.number) for buffer in dispatch.buffers])
+    return ",".join(
+        [
+            str(buffer.number) if window is None else f"[{buffer.number},{window[0]},{window[1]}]"
+            for buffer, window in zip(dispatch.buffers, dispatch.windows, strict=True)
+        ]
+    )
 
 
 def _proxies(data: list[Any]) -> list[Any]:

@@ -18,6 +18,7 @@ from .errors import AliasError, ShapeError, SyncUnavailableError, UnsupportedErr
 
 if TYPE_CHECKING:
     from .gpu.device import Buffer, Pending
+    from .report.runs import Run, RunReport
 
 Array = NDArray[Any]
 
@@ -248,6 +249,7 @@ class DeviceArray:
         array: Array | None = None,
         buffer: Buffer | None = None,
         pending: Pending | None = None,
+        run: Run | None = None,
     ) -> None:
         self.device = device
         self.shape = shape
@@ -256,6 +258,7 @@ class DeviceArray:
         self._array = array
         self._buffer = buffer
         self._pending = pending
+        self._run = run
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -305,6 +308,7 @@ class DeviceArray:
         array, reading = self._start_reading()
         if reading is not None:
             reading.wait()
+            self._note_end()
         return array
 
     async def numpy_async(self) -> Array:
@@ -315,6 +319,7 @@ class DeviceArray:
         array, reading = self._start_reading()
         if reading is not None:
             await reading
+            self._note_end()
         return array
 
     def __await__(self) -> Generator[Any, None, DeviceArray]:
@@ -322,7 +327,17 @@ class DeviceArray:
         if self._pending is not None:
             yield from self._pending.__await__()
             self._pending = None
+            self._note_end()
         return self
+
+    def report(self) -> RunReport | None:
+        """What is known of the call that made this array: kernel and times, as `last_run` tells them; None where no product did.
+        The device's time is there once this array, or one that was made later, has been read or awaited."""
+        return None if self._run is None else self._run.report()
+
+    def _note_end(self) -> None:
+        if self._run is not None:
+            self._run.ended()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:

@@ -94,7 +94,8 @@ class Job:
 
     uploads: (buffer, data): C-contiguous bytes of any length, copied during the call, to the buffer's start.
     reads: (buffer, byte_offset, nbytes, destination): byte_offset in whole words, destination writable and C-contiguous.
-    timed: measure the dispatches even where nothing is read back (the times come back as a read does).
+    timed: bring the time of the dispatches back now, as a read does. Every job's is taken where the device can; without reads it
+    comes with those of a later job.
     """
 
     uploads: list[tuple[Buffer, Any]] = field(default_factory=list)
@@ -110,7 +111,8 @@ class Pending(ABC):
     """
 
     gpu_seconds: float | None = None
-    """Seconds that the dispatches took on the device, by timestamp queries; None where not offered. Chrome rounds to 100 us."""
+    """Seconds that the dispatches took on the device, by timestamp queries; None where not offered, or not known yet. Chrome rounds
+    to 100 us."""
 
     done: bool = False
 
@@ -120,6 +122,26 @@ class Pending(ABC):
 
     @abstractmethod
     def __await__(self) -> Generator[Any, Any, None]: ...
+
+
+class Together(Pending):
+    """Jobs that were submitted one behind the other: the last ends last."""
+
+    def __init__(self, parts: list[Pending]) -> None:
+        self._parts = parts
+
+    def wait(self) -> None:
+        self._parts[-1].wait()
+        self.done = True
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from self._parts[-1].__await__()
+        self.done = True
+
+    @property
+    def gpu_seconds(self) -> float | None:  # type: ignore[override]  # a sum of what arrives later
+        seconds = [part.gpu_seconds for part in self._parts]
+        return None if None in seconds else sum(each for each in seconds if each is not None)
 
 
 class Finished(Pending):

@@ -16,7 +16,7 @@ from ..dtypes import FLOAT32, FLOAT64
 from ..epilogue import Activation
 from ..errors import ShapeError, UnsupportedError
 from ..problem import Layout, Problem, require_in_buffer
-from .device import Buffer, Device, Dispatch, Finished, Job, Pending, as_bytes
+from .device import Buffer, Device, Dispatch, Finished, Job, Pending, Together, as_bytes
 from .pacing import Paced, Progress, submissions
 from .planner import Plan, plan_operation
 from .shaders import ShaderKey
@@ -222,8 +222,8 @@ class GemmOperation:
                 pending: Pending = Paced(device, [partial(device.execute, job) for job in jobs], flops, held, progress)
                 kept = True
             else:
-                for job in jobs:
-                    pending = device.execute(job)
+                pendings = [device.execute(job) for job in jobs]
+                pending = pendings[0] if len(pendings) == 1 else Together(pendings)
         except BaseException:
             result = None
             raise

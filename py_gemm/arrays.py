@@ -237,6 +237,7 @@ class DeviceArray:
     an array is raised when the array is read.
     """
 
+    _holds = False  # whether this is the copy of a waiting call (`held`)
     __array_ufunc__ = None  # NumPy leaves `ndarray @ DeviceArray` to __rmatmul__
 
     def __init__(
@@ -370,16 +371,28 @@ class DeviceArray:
 
     def release(self) -> None:
         """Give the memory back now rather than when the array is collected; the array cannot be used afterwards."""
-        buffer, self._buffer = self._buffer, None
+        self._let_go()
         self._array = None
-        if buffer is not None:
-            self.device.release_buffer(buffer)
 
     def __del__(self) -> None:
-        buffer = getattr(self, "_buffer", None)
+        if getattr(self, "_buffer", None) is not None:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        buffer, self._buffer = self._buffer, None
         if buffer is not None:
-            self._buffer = None
-            self.device.release_buffer(buffer)
+            (self.device.let_go if self._holds else self.device.release_buffer)(buffer)
+
+    def held(self) -> DeviceArray:
+        """This array as a call that waits for its turn holds it: what its owner releases meanwhile stays until the call is over."""
+        if self._array is None and self._buffer is None:
+            return self
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        if self._buffer is not None:
+            copy._holds = True
+            self.device.hold_buffer(self._buffer)
+        return copy
 
     def _live(self) -> Buffer:
         if self._buffer is None:

@@ -233,7 +233,8 @@ def choose_family(
         raise UnsupportedError(f"no kernel of family {family!r} has the token {wanted!r}; there are: {_list(table)}")
     fitting = [row for row in named if row.accumulator is accumulator]
     if not fitting:
-        raise UnsupportedError(f"{_list(named)} cannot be used: the product sums in {accumulator.name}")
+        forced = "" if token is None else f"token {token!r} is forced, but "
+        raise UnsupportedError(f"{forced}{_list(named)} cannot be used: the product sums in {accumulator.name}")
     for packing in packed:
         served = [row for row in fitting if packing.serves(row)]
         if not served:

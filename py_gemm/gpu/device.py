@@ -41,13 +41,16 @@ def exclusive(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate
 class Buffer:
     """Memory of a device. `nbytes` is padded to whole 32-bit words; dropped or released, the memory goes back to the pool."""
 
-    __slots__ = ("__weakref__", "allocation", "device", "nbytes", "owned")
+    __slots__ = ("__weakref__", "allocation", "device", "holders", "nbytes", "owned", "unwanted")
 
     def __init__(self, device: Device, allocation: Allocation, nbytes: int, owned: bool = True) -> None:
         self.device = device
         self.allocation: Allocation | None = allocation
         self.nbytes = nbytes
         self.owned = owned
+        # Calls that wait for their turn with this buffer, and whether its owner has released it meanwhile.
+        self.holders = 0
+        self.unwanted = False
 
     @property
     def number(self) -> int:
@@ -216,7 +219,11 @@ class Device(ABC):
 
     @exclusive
     def release_buffer(self, buffer: Buffer) -> None:
-        """Give the memory back to the pool. Work already submitted still finds it; releasing twice does nothing."""
+        """Give the memory back to the pool, as soon as no waiting call holds it. Work already submitted still finds it; releasing
+        twice does nothing."""
+        if buffer.holders:
+            buffer.unwanted = True
+            return
         allocation, buffer.allocation = buffer.allocation, None
         if allocation is None or not buffer.owned or self.lost:
             return
@@ -225,6 +232,18 @@ class Device(ABC):
             return
         for surplus in self._pool.give(allocation):
             self._destroy(surplus)
+
+    @exclusive
+    def hold_buffer(self, buffer: Buffer) -> None:
+        """Keep the memory for a call that waits for its turn."""
+        buffer.holders += 1
+
+    @exclusive
+    def let_go(self, buffer: Buffer) -> None:
+        """The call of one `hold_buffer` is over."""
+        buffer.holders -= 1
+        if buffer.unwanted:
+            self.release_buffer(buffer)
 
     @exclusive
     def empty_pool(self) -> None:

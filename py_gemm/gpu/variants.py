@@ -312,9 +312,11 @@ def check_mode(mode: object) -> str:
 
 def configured_variant(*, integer: bool) -> str | None:
     """The row that the knob `variant` names, as far as it is one of this table (or, `integer`, of gpu/int8_variants.py): a row of
-    the other table is no business of this one's products."""
+    the other table is no business of this one's products. ValueError for a name that neither has."""
+    from .names import check_variant
+
     name: str | None = knob("variant")
-    return name if name is not None and name.startswith("int8-") == integer else None
+    return name if name is not None and check_variant(name).startswith("int8-") == integer else None
 
 
 def choose_variant(request: Request, forced: str | None = None, table: tuple[Variant, ...] = VARIANTS) -> Variant:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import py_gemm as pg
+from py_gemm.configuration import KNOBS
 from py_gemm.errors import UnsupportedError
 from py_gemm.gpu.capabilities import Limits
 from py_gemm.gpu.pace import Pace
@@ -129,6 +130,7 @@ def test_a_pace_is_learnt_from_runs_that_are_long_enough() -> None:
     assert pace.rate == (first + 10**10) / 2
     assert pace.flops_in(200) == 1 << (int(pace.rate / 5).bit_length() - 1)
     assert Pace(is_software=False).flops_in(200) <= Pace(is_software=False).rate / 5
+    assert KNOBS["submission_ms"].default < 200
 
 
 # -- on a device -------------------------------------------------------------------------------------------------------------

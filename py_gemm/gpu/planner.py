@@ -288,7 +288,7 @@ class _Kernel:
         terms = sum(max(min(k - each * ranges.terms, part), 0) for each in range(ranges.count))
         types = (a.type, b.type) if reads else (problem.a.type, problem.b.type)
         shader = ShaderKey(self.variant.kernel, types)
-        again = (left, right) if reads and shader.reads_vectors else ()
+        again = (left, right) if shader.reads_vectors else ()
         tile_rows, tile_columns, _ = self.variant.tile
         grid = (-(-block.columns // tile_columns), -(-block.rows // tile_rows), block.products * ranges.count)
         names = tuple(each.name for each in (*bound, *again))

@@ -177,7 +177,7 @@ class WgpuDevice(Device):
             encoder = self._raw.create_command_encoder()
             slot = clock.slot() if clock is not None and job.dispatches else None
             if job.dispatches:
-                self._recorder.record(encoder, job.dispatches, None if clock is None or slot is None else clock.writes(slot))
+                self._recorder.record(encoder, job.dispatches, None if clock is None or slot is None else clock.writes[slot])
             pending: Pending
             if job.reads or (job.timed and slot is not None):
                 places, total = _places(job, clock is not None)
@@ -300,6 +300,10 @@ class _Clock:
         usage = wgpu.BufferUsage
         # Resolved times begin at a multiple of 256 bytes; those of a ring that has wrapped lie in two runs.
         self._resolved = raw.create_buffer(size=2 * STAMPS_BYTES, usage=usage.QUERY_RESOLVE | usage.COPY_SRC)
+        self.writes = [
+            {"query_set": self._queries, "beginning_of_pass_write_index": 2 * slot, "end_of_pass_write_index": 2 * slot + 1}
+            for slot in range(CLOCK_SLOTS)
+        ]
         self._next = 0
         self._expected: OrderedDict[int, Pending] = OrderedDict()
 
@@ -307,13 +311,6 @@ class _Clock:
         """The slot of the next job, taken from the job that had it."""
         self._expected.pop(self._next, None)
         return self._next
-
-    def writes(self, slot: int) -> dict[str, Any]:
-        return {
-            "query_set": self._queries,
-            "beginning_of_pass_write_index": 2 * slot,
-            "end_of_pass_write_index": 2 * slot + 1,
-        }
 
     def resolve(self, encoder: Any, staging: Any, offset: int, slot: int | None, own: Pending) -> list[Pending]:
         """Copy all times that are expected, and that of the slot just written, to `staging`; whose they are, in that order."""

@@ -6,15 +6,18 @@ D = act(alpha * op(A) @ op(B) + beta * C + bias)
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from . import arrays, devices
 from .arrays import DeviceArray
 from .call import PreparedCall
 from .configuration import configure as _configure
+from .cpu.families import check_names
+from .gpu.names import check_variant
 from .gpu.pacing import Progress
 from .prepare import forget_prepared, prepared_for
-from .request import Request, check_memory, named_device, require_live, serves, sync_unavailable
+from .request import Request, check_memory, holding, named_device, require_live, serves, sync_unavailable
 
 
 def matmul(
@@ -51,6 +54,7 @@ def matmul(
     )
 
 
+@holding
 async def matmul_async(
     a: Any,
     b: Any,
@@ -129,6 +133,7 @@ def gemm(
     return _run(request, device)
 
 
+@holding
 async def gemm_async(
     a: Any,
     b: Any,
@@ -292,8 +297,11 @@ def configure(**knobs: Any) -> None:
     parallel_threshold, par_mnk_per_worker, small_parallel_mnk, gpu_min_flops, submission_ms, pool_bytes (README: Knobs).
 
     An argument of a call goes before `configure`, `configure` before the environment (`PY_GEMM_DEVICE` and so on).
-    ValueError: an unknown knob, or a value that makes no sense.
+    ValueError: an unknown knob, a value that makes no sense, a variant or token that no table has (the text lists the known).
     """
+    for name, check in (("variant", check_variant), ("token", partial(check_names, None))):
+        if isinstance(knobs.get(name), str):
+            check(knobs[name].strip().lower())
     _configure(**knobs)
     forget_prepared()
     devices.forget_refusals()

@@ -18,6 +18,7 @@ from .errors import AliasError, ShapeError, SyncUnavailableError, UnsupportedErr
 
 if TYPE_CHECKING:
     from .gpu.device import Buffer, Pending
+    from .report.runs import Run, RunReport
 
 Array = NDArray[Any]
 
@@ -236,6 +237,7 @@ class DeviceArray:
     an array is raised when the array is read.
     """
 
+    _holds = False  # whether this is the copy of a waiting call (`held`)
     __array_ufunc__ = None  # NumPy leaves `ndarray @ DeviceArray` to __rmatmul__
 
     def __init__(
@@ -248,6 +250,7 @@ class DeviceArray:
         array: Array | None = None,
         buffer: Buffer | None = None,
         pending: Pending | None = None,
+        run: Run | None = None,
     ) -> None:
         self.device = device
         self.shape = shape
@@ -256,6 +259,7 @@ class DeviceArray:
         self._array = array
         self._buffer = buffer
         self._pending = pending
+        self._run = run
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -305,6 +309,7 @@ class DeviceArray:
         array, reading = self._start_reading()
         if reading is not None:
             reading.wait()
+            self._note_end()
         return array
 
     async def numpy_async(self) -> Array:
@@ -315,6 +320,7 @@ class DeviceArray:
         array, reading = self._start_reading()
         if reading is not None:
             await reading
+            self._note_end()
         return array
 
     def __await__(self) -> Generator[Any, None, DeviceArray]:
@@ -322,7 +328,17 @@ class DeviceArray:
         if self._pending is not None:
             yield from self._pending.__await__()
             self._pending = None
+            self._note_end()
         return self
+
+    def report(self) -> RunReport | None:
+        """What is known of the call that made this array: kernel and times, as `last_run` tells them; None where no product did.
+        The device's time is there once this array, or one that was made later, has been read or awaited."""
+        return None if self._run is None else self._run.report()
+
+    def _note_end(self) -> None:
+        if self._run is not None:
+            self._run.ended()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
@@ -355,16 +371,28 @@ class DeviceArray:
 
     def release(self) -> None:
         """Give the memory back now rather than when the array is collected; the array cannot be used afterwards."""
-        buffer, self._buffer = self._buffer, None
+        self._let_go()
         self._array = None
-        if buffer is not None:
-            self.device.release_buffer(buffer)
 
     def __del__(self) -> None:
-        buffer = getattr(self, "_buffer", None)
+        if getattr(self, "_buffer", None) is not None:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        buffer, self._buffer = self._buffer, None
         if buffer is not None:
-            self._buffer = None
-            self.device.release_buffer(buffer)
+            (self.device.let_go if self._holds else self.device.release_buffer)(buffer)
+
+    def held(self) -> DeviceArray:
+        """This array as a call that waits for its turn holds it: what its owner releases meanwhile stays until the call is over."""
+        if self._array is None and self._buffer is None:
+            return self
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        if self._buffer is not None:
+            copy._holds = True
+            self.device.hold_buffer(self._buffer)
+        return copy
 
     def _live(self) -> Buffer:
         if self._buffer is None:

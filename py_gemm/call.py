@@ -22,11 +22,11 @@ from .epilogue import Activation
 from .errors import UnsupportedError
 from .gpu.operation import DeviceOperand, GemmOperation, HostOperand
 from .gpu.pacing import Paced, Progress
-from .gpu.planner import operand_bytes, result_elements
+from .gpu.steps import operand_bytes, result_elements
 from .gpu.variants import Shape
 from .prepacked import require_packing
 from .problem import Layout, Problem, collapse_batch
-from .report.runs import remember
+from .report.runs import remember, remember_pending
 from .request import Request, require_live
 
 # What the CPU road copies first, for a, b, c and the result.
@@ -299,13 +299,17 @@ class PreparedCall:
             unfinished = isinstance(pending, Paced)
 
             def keep() -> Any:
-                remember(device, operation.variant, self.flops, None, pending.gpu_seconds)
+                run = remember_pending(device, operation.variant, self.flops, started, pending)
+                if unfinished:
+                    run.ended()
                 left = None if unfinished else pending
                 if out is not None:
                     out.release()
-                    out._buffer, out._pending = buffer, left
+                    out._buffer, out._pending, out._run = buffer, left, run
                     return out
-                return DeviceArray(device, self.result_shape, self.result_type, bits=self.result_bits, buffer=buffer, pending=left)
+                return DeviceArray(
+                    device, self.result_shape, self.result_type, bits=self.result_bits, buffer=buffer, pending=left, run=run
+                )
 
             return (pending, keep) if unfinished else (None, keep)
         dtype = self._device_dtype()

@@ -54,6 +54,13 @@ def _positive(value: Any) -> int:
     return count
 
 
+def _milliseconds(value: Any) -> int:
+    try:
+        return _positive(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError("a whole number of milliseconds, at least 1, is expected") from error
+
+
 DEVICE_KINDS = ("webgpu", "wgpu", "vulkan", "metal", "cpu")
 
 KNOBS: dict[str, Knob] = {
@@ -70,7 +77,7 @@ KNOBS: dict[str, Knob] = {
         Knob("par_mnk_per_worker", _positive, 2_000_000, "multiply-adds that pay for waking a thread"),
         Knob("small_parallel_mnk", _count, 768**3, "gemmkit: m * n * k below which int8 on several threads takes no dot row"),
         Knob("gpu_min_flops", _count, 64_000_000, "what the CPU road does in the 2 ms that one GPU round trip costs in a page"),
-        Knob("submission_ms", _positive, 150, "a GPU is reset after 2 s of one submission, a page stutters from 200 ms on"),
+        Knob("submission_ms", _milliseconds, 150, "a GPU is reset after 2 s of one submission, a page stutters from 200 ms on"),
         Knob("pool_bytes", _count, 256 << 20, "unused GPU buffers kept for re-use: four float32 operands of 4096 x 4096"),
     )
 }

@@ -16,11 +16,12 @@ from . import arrays
 from .arrays import Array
 from .dtypes import FLOAT32, ElementType
 from .epilogue import Activation
+from .gpu.capabilities import Limits
 from .gpu.device import Device, Pending
 from .gpu.operation import GemmOperation, HostOperand
 from .gpu.pacing import Paced, Progress
 from .gpu.panels import Extent, Panel, cut_panels
-from .gpu.planner import dense_layout
+from .gpu.steps import dense_layout
 from .gpu.variants import Shape
 from .problem import Layout, Problem
 
@@ -47,8 +48,8 @@ class PanelledProduct:
     def sizes(self) -> tuple[int, ...]:
         return (*self.batch, self.whole.m, self.whole.n)
 
-    def panels(self, limit: int) -> list[Panel]:
-        """Where it is cut on a device with this binding limit. UnsupportedError where it cannot be."""
+    def panels(self, limits: Limits) -> list[Panel]:
+        """Where it is cut on a device with these limits. UnsupportedError where it cannot be."""
         k = self.whole.k
         operands = {
             "a": Extent((*self._has(self.a), True, False), k * self.types[0].size),
@@ -57,18 +58,18 @@ class PanelledProduct:
         if self.c is not None:
             operands["c"] = Extent((*self._has(self.c), self.c.shape[-2] > 1, self.c.shape[-1] > 1), self.types[2].size)
         operands["result"] = Extent((True,) * len(self.sizes), FLOAT32.size)
-        return cut_panels(self.operation, self.sizes, operands, limit)
+        return cut_panels(self.operation, self.sizes, operands, limits)
 
     def start(self, device: Device, result: Array, progress: Progress | None) -> Paced:
         """Submit the first panel; the others follow while the pending is waited for, and fill `result` (batch..., m, n)."""
-        panels = self.panels(device.capabilities.limits.max_storage_buffer_binding_size)
+        panels = self.panels(device.capabilities.limits)
         flops = [2 * self.whole.k * int(np.prod([size for _, size in panel])) for panel in panels]
         starts: list[Callable[[], Pending]] = [partial(self._start_panel, device, panel, result) for panel in panels]
         return Paced(device, starts, flops, [], progress, learns=False)
 
     def first_operation(self, device: Device) -> GemmOperation:
         """The operation of the first panel: all panels need its shaders."""
-        panel = self.panels(device.capabilities.limits.max_storage_buffer_binding_size)[0]
+        panel = self.panels(device.capabilities.limits)[0]
         return self._operation(device, panel)[0]
 
     def _operation(self, device: Device, panel: Panel) -> tuple[GemmOperation, list[HostOperand | None]]:

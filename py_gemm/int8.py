@@ -29,7 +29,7 @@ from .prepacked import check_prepacked, stays_on_device
 from .prepare import check_out, remembered
 from .problem import Layout, Problem, matmul_shapes
 from .requantize import Requantize
-from .request import Request, check_memory, named_device
+from .request import Request, check_memory, holding, named_device
 
 _OPERATION = "int8_gemm"
 
@@ -57,6 +57,7 @@ def int8_gemm(
     return run_prepared(*_decide(a, b, zero_point_a, zero_point_b, requantize, out, device))
 
 
+@holding
 async def int8_gemm_async(
     a: Any,
     b: Any,

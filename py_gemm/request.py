@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from . import arrays
 from .arrays import DeviceArray
 from .errors import AliasError, DeviceLostError, SyncUnavailableError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Request:
@@ -60,6 +65,22 @@ class Request:
             self.batch_invariant, self.dtype_a, self.dtype_b, self.dtype_c,
             getattr(a, "packing", None), getattr(b, "packing", None), getattr(a, "side", None), getattr(b, "side", None),
         )  # fmt: skip
+
+
+def holding(call: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Makes an awaitable call hold its DeviceArrays from the moment it is made, not only from when it is first awaited. `out` is
+    its owner's all the time, for it is what the call returns."""
+
+    @wraps(call)
+    def held(*operands: P.args, **options: P.kwargs) -> Coroutine[Any, Any, R]:
+        out = options.get("out")
+
+        def hold(value: object) -> Any:
+            return value.held() if isinstance(value, DeviceArray) and value is not out else value
+
+        return call(*map(hold, operands), **{name: hold(value) for name, value in options.items()})
+
+    return held
 
 
 def _operand(operation: str, name: str, value: Any) -> Any:

@@ -11,6 +11,9 @@
 // Order of summation (gpu/variants.py states it as data): a lane sums chains of CHAIN of its terms, each by fma, from +0, and adds
 // the chains in increasing k, from +0. The sum of lane 0 is the total, those of the other lanes are added to it in order, by one
 // invocation. A lane without terms adds +0.
+//
+// A k too long for one binding is summed part by part, each but the last a multiple of LANES * CHAIN terms: with LEAVES lane l writes its
+// sum to plane l of D, CONTINUES begins with it, and gemm_splitk_sum.wgsl adds the planes, in the same order.
 
 var<workgroup> sums: array<vec4<f32>, 256>;
 
@@ -30,8 +33,14 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let rows = min(vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(last)) * parameters.a_row
         + vec4<u32>(parameters.a_offset + product * parameters.a_batch);
     let b_start = parameters.b_offset + product * parameters.b_batch + column * parameters.b_column;
+    let first_of_lane = parameters.d_offset + product * parameters.d_batch + lane * parameters.d_range + column;
     var own = vec4<f32>();
     if (column < parameters.n) {
+        if ((parameters.flags & CONTINUES) != 0u) {
+            for (var row = 0u; row < parameters.m; row++) {
+                own[row] = d[first_of_lane + row * parameters.d_row];
+            }
+        }
         for (var first = lane; first < parameters.k; first += LANES * CHAIN) {
             var chain = vec4<f32>();
             let end = min(parameters.k, first + LANES * CHAIN);
@@ -42,6 +51,14 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             }
             own += chain;
         }
+    }
+    if ((parameters.flags & LEAVES) != 0u) {
+        if (column < parameters.n) {
+            for (var row = 0u; row < parameters.m; row++) {
+                d[first_of_lane + row * parameters.d_row] = own[row];
+            }
+        }
+        return;
     }
     sums[owned * LANES + lane] = own;
     workgroupBarrier();

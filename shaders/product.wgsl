@@ -34,8 +34,10 @@ struct Parameters {
 // Staging walks the operand along the dimension in which its elements are neighbours.
 const A_ALONG_K = 8u;
 const B_ALONG_K = 16u;
-// The total begins with what D holds.
+// The sum begins with what D holds.
 const CONTINUES = 1024u;
+// What D gets is not finished: the sum of each lane, a plane each (gemm_rows.wgsl).
+const LEAVES = 2048u;
 
 @group(0) @binding(0) var<uniform> parameters: Parameters;
 @group(0) @binding(1) var<storage, read> a: array<u32>;

@@ -21,6 +21,7 @@ import pytest
 import py_gemm as pg
 from py_gemm import arrays, configuration, devices
 from py_gemm.errors import GemmError
+from py_gemm.prepare import forget_prepared
 
 T = TypeVar("T")
 
@@ -157,6 +158,15 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ),
     ("knob", lambda: pg.configure(speed=1), ValueError, "unknown knob 'speed'; known: device"),
     ("knob's value", lambda: pg.configure(device="cuda"), ValueError, "device='cuda': known kinds"),
+    ("token", lambda: pg.configure(token="avx"), ValueError, "unknown token 'avx'; known: relaxed, simd128"),
+    ("variant", lambda: pg.configure(variant="tiles"), ValueError, "unknown variant 'tiles'; known: exact-f16, .*, int8-skinny"),
+    (
+        "time",
+        lambda: pg.configure(submission_ms=-5),
+        ValueError,
+        "submission_ms=-5: a whole number of milliseconds, at least 1, is",
+    ),
+    ("times", lambda: pg.configure(submission_ms="long"), ValueError, "submission_ms='long': a whole number of milliseconds"),
 ]
 
 
@@ -405,14 +415,17 @@ def test_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         pg.configure(device="cpu")
         assert pg.request_device().kind == "cpu"
-        pg.configure(token="no_such_token")
-        with pytest.raises(ValueError, match="no_such_token"):
+        monkeypatch.setattr(configuration, "_environment", {"token": "no_such_token", "variant": "no_such_variant"})
+        forget_prepared()
+        with pytest.raises(ValueError, match="unknown token 'no_such_token'; known: relaxed, "):
             pg.matmul(ones(2, 2), ones(2, 2))
-        pg.configure(token=None, variant="no_such_variant", device=None)
-        with pytest.raises(ValueError, match="no_such_variant"):
-            pg.matmul(ones(2, 2), ones(2, 2), device="wgpu")
+        for product in (pg.matmul, pg.int8_gemm):
+            x = np.ones((2, 2), "f4" if product is pg.matmul else "i1")
+            with pytest.raises(ValueError, match=r"unknown variant 'no_such_variant'; known: .*tiled-64x64x16, .*int8-tiled"):
+                product(x, x, device="wgpu")
     finally:
         pg.configure(device=None, token=None, variant=None)
+        forget_prepared()
 
 
 def test_async_twins(device: Any) -> None:

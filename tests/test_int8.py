@@ -180,23 +180,16 @@ def test_other_mistakes_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "a", "b", "error", "words"),
+    ("row", "a", "b", "words"),
     [
-        (
-            "int8-none",
-            np.ones((17, 3), "i1"),
-            np.ones((3, 4), "u1"),
-            ValueError,
-            "unknown int8 variant 'int8-none'; known: int8-skinny",
-        ),
-        (SKINNY, np.ones((17, 3), "i1"), np.ones((3, 4), "u1"), UnsupportedError, f"{SKINNY} needs at most 16 rows of A"),
-        (SKINNY, np.ones((2, 3), "i1"), np.ones((4, 3), "u1").T, UnsupportedError, f"{SKINNY} needs B stored K x N"),
+        (SKINNY, np.ones((17, 3), "i1"), np.ones((3, 4), "u1"), f"{SKINNY} needs at most 16 rows of A"),
+        (SKINNY, np.ones((2, 3), "i1"), np.ones((4, 3), "u1").T, f"{SKINNY} needs B stored K x N"),
     ],
 )
-def test_a_forced_row_runs_or_is_refused(row: str, a: Any, b: Any, error: type[Exception], words: str) -> None:
+def test_a_forced_row_runs_or_is_refused(row: str, a: Any, b: Any, words: str) -> None:
     pg.configure(variant=row)
     try:
-        with pytest.raises(error, match=words):
+        with pytest.raises(UnsupportedError, match=words):
             pg.int8_gemm(a, b, device="wgpu")
     finally:
         pg.configure(variant=None)
@@ -219,7 +212,7 @@ def test_the_knob_names_a_row_of_one_table_and_leaves_the_other_alone() -> None:
 def test_a_forced_token_without_an_integer_kernel_is_an_error() -> None:
     pg.configure(token="relaxed")
     try:
-        with pytest.raises(UnsupportedError, match="cannot be used: the product sums in int32"):
+        with pytest.raises(UnsupportedError, match=r"token 'relaxed' is forced, but .* cannot be used: the product sums in int32"):
             pg.int8_gemm(np.ones((2, 3), "i1"), np.ones((3, 2), "i1"), device="cpu")
     finally:
         pg.configure(token=None)

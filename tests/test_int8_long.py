@@ -62,11 +62,24 @@ def test_operands_past_the_binding_limit_go_in_panels(device: Any, sizes: tuple[
     assert np.all(out[..., 1::2] == 55)
 
 
-def test_what_lies_on_the_device_is_not_cut(device: Any) -> None:
-    on_device = pg.asarray(np.zeros((70, 70), "i1"), device=device)
+@pytest.mark.parametrize("sizes", [*SIZES, (1, 1, 9000), (20, 3, 9000), (2, 9000, 30)], ids=str)
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_what_lies_on_the_device_is_cut_too(device: Any, sizes: tuple[int, ...], by_columns: bool) -> None:
+    case = Product(*sizes)
+    a = pg.asarray(case.a, device=device)
+    b = np.asfortranarray(case.b) if by_columns else pg.asarray(case.b, device=device)
     limit(device, max_storage_buffer_binding_size=4096)
-    with pytest.raises(UnsupportedError, match=r"int8_gemm: operand a has 4,900 bytes, one binding of the device holds 4,096"):
-        pg.int8_gemm(on_device, np.zeros((70, 3), "i1"))
+    assert np.array_equal(pg.int8_gemm(a, b, **case.zeros).numpy(), case.sums)
+    out = pg.asarray(np.zeros(case.sums.shape, "i1"), device=device)
+    pg.int8_gemm(a, b, **case.zeros, requantize=case.rules, out=out)
+    assert np.array_equal(out.numpy(), case.bytes)
+
+
+def test_what_cannot_be_cut_is_refused_with_figures(device: Any) -> None:
+    a = pg.asarray(np.zeros((4, 700), "i1"), device=device)
+    limit(device, max_storage_buffer_binding_size=256)
+    with pytest.raises(UnsupportedError, match=r"int8_gemm: operand a needs .* bytes for .*, one binding of the device holds 256"):
+        pg.int8_gemm(a, np.zeros((700, 3), "i1"))
 
 
 @pytest.mark.parametrize("sizes", [*SIZES, (40, 1, 3, 2)], ids=str)

@@ -16,7 +16,8 @@
  */
 
 /** @typedef {{ kind: "validation" | "out-of-memory" | "internal" | "lost", message: string }} Fault */
-/** @typedef {[shader: number, buffers: number[], parameters: string, x: number, y: number, z: number]} Dispatch */
+/** What a dispatch binds: a buffer, or a window of it. @typedef {number | [buffer: number, offset: number, size: number]} Bound */
+/** @typedef {[shader: number, buffers: Bound[], parameters: string, x: number, y: number, z: number]} Dispatch */
 
 /**
  * What Python asks for; proxies follow in the order of `u`, then `r`.
@@ -24,7 +25,7 @@
  * @property {[buffer: number, offset: number][]} u  uploads
  * @property {Dispatch[]} d  dispatches, `parameters` being the uniform block in hexadecimal
  * @property {[buffer: number, offset: number, nbytes: number][]} r  read-backs
- * @property {1} [t]  measure the dispatches even where nothing is read back
+ * @property {1} [t]  bring times back now, as a read does
  */
 
 /**
@@ -47,6 +48,9 @@ const SLOT_BYTES = 256;
 const ARENA_SLOTS = 256;
 const BIND_GROUPS = 64;
 const STAGING_BYTES = 64 * 2 ** 20;
+// Jobs whose times can wait for a read-back, and the bytes of their timestamps.
+const CLOCK_SLOTS = 64;
+const STAMPS_BYTES = 16 * CLOCK_SLOTS;
 // Closed in the other order: what is reported first where one cause shows in several.
 const SCOPES = /** @type {const} */ (["validation", "internal", "out-of-memory"]);
 const RAISED_LIMITS = /** @type {const} */ ([
@@ -69,6 +73,78 @@ export const threadScript = /^https?:/u.test(import.meta.url) ? new URL("./threa
 
 /** @param {unknown} error */
 const textOf = (error) => (error instanceof Error ? error.message : String(error));
+
+/**
+ * Timestamps around compute passes, in a ring of slots. A read-back brings the times of all jobs since the one before; of more jobs than
+ * there are slots the first go without. A job is named by its ticket.
+ */
+class Clock {
+  /** @param {GPUDevice} device */
+  constructor(device) {
+    this.#set = device.createQuerySet({ type: "timestamp", count: 2 * CLOCK_SLOTS });
+    // Resolved times begin at a multiple of 256 bytes; those of a ring that has wrapped lie in two runs.
+    this.#resolved = device.createBuffer({ size: 2 * STAMPS_BYTES, usage: GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC });
+  }
+
+  /** @type {GPUQuerySet} */ #set;
+  /** @type {GPUBuffer} */ #resolved;
+  #next = 0;
+  /** Slots in the order of their jobs, which is that of the ring. @type {Map<number, number>} */ #expected = new Map();
+  /** @type {Map<number, number>} */ #seconds = new Map();
+
+  get isWaiting() {
+    return this.#expected.size > 0;
+  }
+
+  /** What the next job's pass writes; the slot is taken from the job that had it. @returns {GPUComputePassTimestampWrites} */
+  writes() {
+    this.#expected.delete(this.#next);
+    return { querySet: this.#set, beginningOfPassWriteIndex: 2 * this.#next, endOfPassWriteIndex: 2 * this.#next + 1 };
+  }
+
+  /**
+   * Copy all times that are expected to `staging`, that of this job's pass too where it has one. Returns whose they are, in that order.
+   * @param {GPUCommandEncoder} encoder @param {GPUBuffer} staging @param {number} offset @param {number | null} ticket
+   */
+  resolve(encoder, staging, offset, ticket) {
+    const slots = [...this.#expected.keys(), ...(ticket === null ? [] : [this.#next])];
+    let at = 0;
+    while (at < slots.length) {
+      const first = /** @type {number} */ (slots[at]);
+      const count = Math.min(slots.length - at, CLOCK_SLOTS - first);
+      const place = at === 0 ? 0 : STAMPS_BYTES;
+      encoder.resolveQuerySet(this.#set, 2 * first, 2 * count, this.#resolved, place);
+      encoder.copyBufferToBuffer(this.#resolved, place, staging, offset + 16 * at, 16 * count);
+      at += count;
+    }
+    return [...this.#expected.values(), ...(ticket === null ? [] : [ticket])];
+  }
+
+  /** A job was submitted. Only now: a time that no job writes must not be asked for. @param {number | null} ticket @param {boolean} brought */
+  submitted(ticket, brought) {
+    if (brought) {
+      this.#expected.clear();
+    } else if (ticket !== null) {
+      this.#expected.set(this.#next, ticket);
+    }
+    this.#next = ticket === null ? this.#next : (this.#next + 1) % CLOCK_SLOTS;
+  }
+
+  /** @param {number[]} tickets @param {BigUint64Array} stamps */
+  tell(tickets, stamps) {
+    tickets.forEach((ticket, index) => {
+      const [begin = 0n, end = 0n] = stamps.subarray(2 * index, 2 * index + 2);
+      this.#seconds.set(ticket, end >= begin ? Number(end - begin) * 1e-9 : -1);
+    });
+    const old = [...this.#seconds.keys()].slice(0, Math.max(this.#seconds.size - 4 * CLOCK_SLOTS, 0));
+    old.forEach((ticket) => this.#seconds.delete(ticket));
+  }
+
+  /** The seconds that a job took on the device, -1 where they are not known. @param {number} ticket */
+  seconds(ticket) {
+    return this.#seconds.get(ticket) ?? -1;
+  }
+}
 
 /** One device and what was made on it. Buffers and shaders are numbers on Python's side. */
 export class Bridge {
@@ -118,7 +194,8 @@ export class Bridge {
   /** @type {string[]} */ #languageFeatures;
   /** @type {Promise<void>} */ #gone;
   /** @type {boolean} */ #timed;
-  /** @type {{ set: GPUQuerySet, resolved: GPUBuffer } | null} */ #clock = null;
+  /** @type {Clock | null} */ #clock = null;
+  #tickets = 0;
   /** @type {Map<number, GPUBuffer>} */ #buffers = new Map();
   /** @type {WeakMap<GPUBuffer, number>} */ #numbers = new WeakMap();
   #nextNumber = 1;
@@ -192,7 +269,8 @@ export class Bridge {
     this.#buffers.get(number)?.destroy();
     this.#buffers.delete(number);
     for (const { groups } of this.#shaders) {
-      [...groups.keys()].filter((key) => key.split(" ").includes(String(number), 1)).forEach((key) => groups.delete(key));
+      const holds = (/** @type {string} */ key) => key.split(" ").some((each, at) => at > 0 && each.split(",")[0] === String(number));
+      [...groups.keys()].filter(holds).forEach((key) => groups.delete(key));
     }
   }
 
@@ -237,7 +315,7 @@ export class Bridge {
    */
   record(encoder, dispatches) {
     this.#requireAlive();
-    this.#watched(() => this.#encode(encoder, JSON.parse(dispatches), false));
+    this.#watched(() => this.#encode(encoder, JSON.parse(dispatches), null));
   }
 
   /** Finish an encoder and submit it. @param {GPUCommandEncoder} encoder */
@@ -247,20 +325,28 @@ export class Bridge {
   }
 
   /**
-   * Run a job. Returns nothing where it brings nothing back (no reads, no times): `settle` waits for those and reports their faults, and so does the
-   * next read-back. Otherwise a promise of the seconds that the device took (-1 where unknown), settled when all has arrived.
+   * Run a job. Where it brings nothing back, returns its ticket for `seconds`, or nothing where its time is not taken: `settle` waits for
+   * those and reports their faults, and so does the next read-back. Otherwise a promise of the seconds that the device took (-1 where
+   * unknown), settled when all has arrived.
    * @param {string} text  JSON of Job
    * @param {PyBytes[]} proxies  for its uploads and its reads; each is destroyed when it is done with
-   * @returns {Promise<number> | undefined}
+   * @returns {Promise<number> | number | undefined}
    */
   execute(text, ...proxies) {
     /** @type {Job} */
     const job = JSON.parse(text);
     const sources = proxies.slice(0, job.u.length);
     const destinations = proxies.slice(job.u.length);
-    const timed = this.#timed && job.d.length > 0 && (job.r.length > 0 || job.t === 1);
+    const brings = job.r.length > 0 || (job.t === 1 && this.#timed);
     const total = job.r.reduce((sum, [, , nbytes]) => sum + words(nbytes), 0);
-    const stagingBytes = Math.ceil(total / 8) * 8 + (timed ? 16 : 0);
+    const stampsAt = Math.ceil(total / 8) * 8;
+    const stagingBytes = stampsAt + (this.#timed ? STAMPS_BYTES : 0);
+    /** @type {Clock | null} */
+    let clock = null;
+    /** @type {number | null} */
+    let ticket = null;
+    /** @type {number[]} */
+    let tickets = [];
     /** @type {GPUBuffer | null} */
     let staging = null;
     let started = false;
@@ -268,24 +354,24 @@ export class Bridge {
       this.#requireAlive();
       this.#watched(() => {
         job.u.forEach(([number, offset], index) => this.#write(number, offset, /** @type {PyBytes} */ (sources[index])));
-        if (job.d.length === 0 && job.r.length === 0) {
+        if (job.d.length === 0 && !brings) {
           return;
         }
         const encoder = this.device.createCommandEncoder();
-        this.#encode(encoder, job.d, timed);
-        if (job.r.length > 0 || timed) {
+        clock = this.#timed ? (this.#clock ??= new Clock(this.device)) : null;
+        ticket = clock && job.d.length > 0 ? ++this.#tickets : null;
+        this.#encode(encoder, job.d, clock);
+        if (brings) {
           staging = this.#takeStaging(stagingBytes);
           let at = 0;
           for (const [number, offset, nbytes] of job.r) {
             encoder.copyBufferToBuffer(this.buffer(number), offset, staging, at, words(nbytes));
             at += words(nbytes);
           }
-          if (timed && this.#clock) {
-            encoder.resolveQuerySet(this.#clock.set, 0, 2, this.#clock.resolved, 0);
-            encoder.copyBufferToBuffer(this.#clock.resolved, 0, staging, stagingBytes - 16, 16);
-          }
+          tickets = clock?.resolve(encoder, staging, stampsAt, ticket) ?? [];
         }
         this.device.queue.submit([encoder.finish()]);
+        clock?.submitted(ticket, brings);
       });
       started = true;
     } finally {
@@ -294,12 +380,24 @@ export class Bridge {
         destinations.forEach((proxy) => proxy.destroy());
       }
     }
-    return staging ? this.#readBack(staging, stagingBytes, job.r, destinations, timed) : undefined;
+    if (staging) {
+      return this.#readBack(staging, stagingBytes, job.r, destinations, { clock, tickets, ticket, stampsAt });
+    }
+    return ticket ?? undefined;
+  }
+
+  /** The seconds that the device took for a job, -1 while they are not known. @param {number} ticket */
+  seconds(ticket) {
+    return this.#clock?.seconds(ticket) ?? -1;
   }
 
   /** Wait until the device has finished everything submitted, and report what failed meanwhile. @returns {Promise<void>} */
   async settle() {
     this.#requireAlive();
+    if (this.#clock?.isWaiting) {
+      await this.execute('{"u":[],"d":[],"r":[],"t":1}');
+      return;
+    }
     const outcomes = this.#takeOutcomes();
     await this.device.queue.onSubmittedWorkDone();
     await this.#report(outcomes);
@@ -434,12 +532,12 @@ export class Bridge {
     return layout;
   }
 
-  /** @param {GPUCommandEncoder} encoder @param {Dispatch[]} dispatches @param {boolean} timed */
-  #encode(encoder, dispatches, timed) {
+  /** @param {GPUCommandEncoder} encoder @param {Dispatch[]} dispatches @param {Clock | null} clock */
+  #encode(encoder, dispatches, clock) {
     if (dispatches.length === 0) {
       return;
     }
-    const pass = encoder.beginComputePass(timed ? { timestampWrites: this.#stamps() } : {});
+    const pass = encoder.beginComputePass(clock ? { timestampWrites: clock.writes() } : {});
     for (const [number, buffers, parameters, x, y, z] of dispatches) {
       const shader = this.#shader(number);
       if (!shader.pipeline) {
@@ -453,14 +551,6 @@ export class Bridge {
       pass.dispatchWorkgroups(x, y, z);
     }
     pass.end();
-  }
-
-  #stamps() {
-    this.#clock ??= {
-      set: this.device.createQuerySet({ type: "timestamp", count: 2 }),
-      resolved: this.device.createBuffer({ size: 16, usage: GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC }),
-    };
-    return { querySet: this.#clock.set, beginningOfPassWriteIndex: 0, endOfPassWriteIndex: 1 };
   }
 
   /**
@@ -486,15 +576,19 @@ export class Bridge {
     return offset;
   }
 
-  /** @param {Shader} shader @param {number[]} numbers @returns {GPUBindGroup} */
-  #bindGroup({ groups, bindings }, numbers) {
-    const key = [this.#arenaNumber, ...numbers].join(" ");
+  /** @param {Shader} shader @param {Bound[]} bound @returns {GPUBindGroup} */
+  #bindGroup({ groups, bindings }, bound) {
+    const key = [this.#arenaNumber, ...bound].join(" ");
     let group = groups.get(key);
     if (group) {
       groups.delete(key);
     } else {
       const uniform = { binding: 0, resource: { buffer: /** @type {GPUBuffer} */ (this.#arena), size: SLOT_BYTES } };
-      const storage = numbers.map((number, index) => ({ binding: index + 1, resource: { buffer: this.buffer(number) } }));
+      const storage = bound.map((each, index) => {
+        const [number, ...window] = typeof each === "number" ? [each] : each;
+        const [offset = 0, size = this.buffer(number).size] = window;
+        return { binding: index + 1, resource: { buffer: this.buffer(number), offset, size } };
+      });
       group = this.device.createBindGroup({ layout: this.#layout(bindings).group, entries: [uniform, ...storage] });
       this.#counts.bind_groups++;
       if (groups.size === BIND_GROUPS) {
@@ -553,8 +647,11 @@ export class Bridge {
     }
   }
 
-  /** @param {GPUBuffer} staging @param {number} bytes @param {Job["r"]} reads @param {PyBytes[]} destinations @param {boolean} timed */
-  async #readBack(staging, bytes, reads, destinations, timed) {
+  /**
+   * @param {GPUBuffer} staging @param {number} bytes @param {Job["r"]} reads @param {PyBytes[]} destinations
+   * @param {{ clock: Clock | null, tickets: number[], ticket: number | null, stampsAt: number }} times
+   */
+  async #readBack(staging, bytes, reads, destinations, { clock, tickets, ticket, stampsAt }) {
     const outcomes = this.#takeOutcomes();
     let mapped = false;
     let seconds = -1;
@@ -576,9 +673,9 @@ export class Bridge {
         view.release();
         at += words(nbytes);
       });
-      if (timed) {
-        const [begin = 0n, end = 0n] = new BigUint64Array(range, bytes - 16, 2);
-        seconds = end >= begin ? Number(end - begin) * 1e-9 : -1;
+      if (clock) {
+        clock.tell(tickets, new BigUint64Array(range, stampsAt, 2 * tickets.length));
+        seconds = ticket === null ? -1 : clock.seconds(ticket);
       }
     } finally {
       if (mapped && this.lost === null) {

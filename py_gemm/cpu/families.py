@@ -341,7 +341,8 @@ def choose_family(
         raise UnsupportedError(f"no kernel of family {family!r} has the token {wanted!r}; there are: {_list(table)}")
     summing = [row for row in named if row.accumulator is accumulator]
     if not summing:
-        raise UnsupportedError(f"{_list(named)} cannot be used: the product sums in {accumulator.name}")
+        forced = "" if token is None else f"token {token!r} is forced, but "
+        raise UnsupportedError(f"{forced}{_list(named)} cannot be used: the product sums in {accumulator.name}")
     fitting = [row for row in summing if row.takes(work)]
     if not fitting:
         raise UnsupportedError(

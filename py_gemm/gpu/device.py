@@ -41,13 +41,16 @@ def exclusive(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate
 class Buffer:
     """Memory of a device. `nbytes` is padded to whole 32-bit words; dropped or released, the memory goes back to the pool."""
 
-    __slots__ = ("__weakref__", "allocation", "device", "nbytes", "owned")
+    __slots__ = ("__weakref__", "allocation", "device", "holders", "nbytes", "owned", "unwanted")
 
     def __init__(self, device: Device, allocation: Allocation, nbytes: int, owned: bool = True) -> None:
         self.device = device
         self.allocation: Allocation | None = allocation
         self.nbytes = nbytes
         self.owned = owned
+        # Calls that wait for their turn with this buffer, and whether its owner has released it meanwhile.
+        self.holders = 0
+        self.unwanted = False
 
     @property
     def number(self) -> int:
@@ -78,12 +81,14 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One dispatch: buffers in the order of the shader's storage bindings, the bytes of its uniform block, the grid."""
+    """One dispatch: buffers in the order of the shader's storage bindings, the bytes of its uniform block, the grid. windows: what
+    is bound of each, (first byte, bytes), None for all of it; empty where every buffer is bound whole."""
 
     shader: ShaderKey
     buffers: tuple[Buffer, ...]
     parameters: bytes
     workgroups: tuple[int, int, int]
+    windows: tuple[tuple[int, int] | None, ...] = ()
 
 
 @dataclass(slots=True)
@@ -92,7 +97,8 @@ class Job:
 
     uploads: (buffer, data): C-contiguous bytes of any length, copied during the call, to the buffer's start.
     reads: (buffer, byte_offset, nbytes, destination): byte_offset in whole words, destination writable and C-contiguous.
-    timed: measure the dispatches even where nothing is read back (the times come back as a read does).
+    timed: bring the time of the dispatches back now, as a read does. Every job's is taken where the device can; without reads it
+    comes with those of a later job.
     """
 
     uploads: list[tuple[Buffer, Any]] = field(default_factory=list)
@@ -108,7 +114,8 @@ class Pending(ABC):
     """
 
     gpu_seconds: float | None = None
-    """Seconds that the dispatches took on the device, by timestamp queries; None where not offered. Chrome rounds to 100 us."""
+    """Seconds that the dispatches took on the device, by timestamp queries; None where not offered, or not known yet. Chrome rounds
+    to 100 us."""
 
     done: bool = False
 
@@ -118,6 +125,26 @@ class Pending(ABC):
 
     @abstractmethod
     def __await__(self) -> Generator[Any, Any, None]: ...
+
+
+class Together(Pending):
+    """Jobs that were submitted one behind the other: the last ends last."""
+
+    def __init__(self, parts: list[Pending]) -> None:
+        self._parts = parts
+
+    def wait(self) -> None:
+        self._parts[-1].wait()
+        self.done = True
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from self._parts[-1].__await__()
+        self.done = True
+
+    @property
+    def gpu_seconds(self) -> float | None:  # type: ignore[override]  # a sum of what arrives later
+        seconds = [part.gpu_seconds for part in self._parts]
+        return None if None in seconds else sum(each for each in seconds if each is not None)
 
 
 class Finished(Pending):
@@ -192,7 +219,11 @@ class Device(ABC):
 
     @exclusive
     def release_buffer(self, buffer: Buffer) -> None:
-        """Give the memory back to the pool. Work already submitted still finds it; releasing twice does nothing."""
+        """Give the memory back to the pool, as soon as no waiting call holds it. Work already submitted still finds it; releasing
+        twice does nothing."""
+        if buffer.holders:
+            buffer.unwanted = True
+            return
         allocation, buffer.allocation = buffer.allocation, None
         if allocation is None or not buffer.owned or self.lost:
             return
@@ -201,6 +232,18 @@ class Device(ABC):
             return
         for surplus in self._pool.give(allocation):
             self._destroy(surplus)
+
+    @exclusive
+    def hold_buffer(self, buffer: Buffer) -> None:
+        """Keep the memory for a call that waits for its turn."""
+        buffer.holders += 1
+
+    @exclusive
+    def let_go(self, buffer: Buffer) -> None:
+        """The call of one `hold_buffer` is over."""
+        buffer.holders -= 1
+        if buffer.unwanted:
+            self.release_buffer(buffer)
 
     @exclusive
     def empty_pool(self) -> None:

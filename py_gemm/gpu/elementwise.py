@@ -14,8 +14,9 @@ from ..epilogue import Activation
 from ..errors import AliasError, ShapeError
 from ..problem import require_count, require_in_buffer
 from .device import Buffer, Device, Dispatch
-from .planner import HAS_BIAS, linear_grid, require_binding
+from .planner import HAS_BIAS
 from .shaders import ShaderKey
+from .steps import linear_grid, require_binding
 
 IN_PLACE = 32
 _PARAMETERS = struct.Struct("<9I")

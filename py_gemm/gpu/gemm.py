@@ -17,9 +17,10 @@ from ..epilogue import Activation, GemmEpilogue
 from ..errors import AliasError, UnsupportedError
 from ..problem import Problem, dense_problem, require_count, require_in_buffer, whole_number
 from .device import Buffer, Device, Dispatch
-from .planner import Step, plan_product, require_binding, require_one_grid
+from .planner import plan_product
 from .shaders import ShaderKey
 from .split import SCRATCH_BYTES, choose_ranges
+from .steps import Step, require_binding, require_one_grid
 from .variants import VARIANTS, Request, Shape, Variant, choose_variant
 
 # Plans kept by the arguments of `encode`; a decoder step uses a few dozen shapes.
@@ -116,22 +117,21 @@ class Gemm:
             self._plans.move_to_end(key)
         except (KeyError, TypeError):
             found = None
-        if found is None:
-            problem = dense_problem(
-                "encode", m, n, k, type_in=self.type, transpose_a=transpose_a, transpose_b=transpose_b,
-                alpha=alpha, beta=beta, batch=batch, lda=lda, ldb=ldb, ldc=ldc,
-                stride_a=stride_a, stride_b=stride_b, stride_c=stride_c,
-                offset_a=offset_a, offset_b=offset_b, offset_c=offset_c,
-            )  # fmt: skip
-            found = problem, self._plan(problem, epilogue)
-            self._plans[key] = found
-            if len(self._plans) > _PLANS:
-                self._plans.popitem(last=False)
-        problem, steps = found
+        problem = found[0] if found is not None else dense_problem(
+            "encode", m, n, k, type_in=self.type, transpose_a=transpose_a, transpose_b=transpose_b,
+            alpha=alpha, beta=beta, batch=batch, lda=lda, ldb=ldb, ldc=ldc,
+            stride_a=stride_a, stride_b=stride_b, stride_c=stride_c,
+            offset_a=offset_a, offset_b=offset_b, offset_c=offset_c,
+        )  # fmt: skip
         buffers = {"a": device.adopt(a), "b": device.adopt(b), "sum": device.adopt(c)}
         if epilogue is not None and epilogue.bias is not None:
             buffers["bias"] = device.adopt(epilogue.bias)
         self._check_buffers(problem, buffers, 0 if epilogue is None else epilogue.bias_offset)
+        if found is None:
+            found = self._plans[key] = problem, self._plan(problem, epilogue)
+            if len(self._plans) > _PLANS:
+                self._plans.popitem(last=False)
+        steps = found[1]
         if not steps:
             return
         with device.lock:
@@ -174,7 +174,6 @@ class Gemm:
     def _plan(self, problem: Problem, epilogue: GemmEpilogue | None) -> tuple[Step, ...]:
         activation = Activation.of(None if epilogue is None else epilogue.activation)
         bias_offset = 0 if epilogue is None else epilogue.bias_offset
-        require_count("encode", "bias_offset", bias_offset)
         limits = self.device.capabilities.limits
         shape = Shape.of(problem, batch_invariant=self.batch_invariant)
         if problem.is_empty:
@@ -182,7 +181,7 @@ class Gemm:
             return ()
         row = choose_variant(replace(self._request, shape=shape), self._forced)
         require_one_grid("encode", problem, row, limits)
-        steps, _ = plan_product(
+        steps, _, _ = plan_product(
             problem,
             problem.d,
             row,
@@ -196,6 +195,7 @@ class Gemm:
 
     def _check_buffers(self, problem: Problem, buffers: dict[str, Buffer], bias_offset: int) -> None:
         limits = self.device.capabilities.limits
+        require_count("encode", "bias_offset", bias_offset)
         extents = {
             "a": (problem.a.extent(problem.m, problem.k, problem.batch), problem.a.type.size),
             "b": (problem.b.extent(problem.k, problem.n, problem.batch), problem.b.type.size),

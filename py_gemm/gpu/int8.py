@@ -21,8 +21,8 @@ from ..requantize import Requantize
 from .device import Buffer, Device, Dispatch
 from .int8_plan import plan_int8, require_one_int8_grid
 from .int8_variants import FEW_ROWS, SKINNY_VARIANTS, TILED_VARIANTS, Int8Request, Int8Variant, choose_int8_variant
-from .planner import Step, require_binding
 from .shaders import ShaderKey
+from .steps import Step, require_binding
 
 # Plans kept by the arguments of `encode`.
 _PLANS = 256
@@ -113,14 +113,19 @@ class Int8Gemm:
                 offset_a=offset_a, offset_b=offset_b, offset_c=offset_c,
             )  # fmt: skip
             problem = replace(problem, b=replace(problem.b, type=self.type_b), d=replace(problem.d, type=result))
-            found = problem, *self._plan(problem)
-            self._plans[key] = found
-            if len(self._plans) > _PLANS:
-                self._plans.popitem(last=False)
-        problem, steps, scratch = found
+            self._check_shape(problem)
+        else:
+            problem = found[0]
         block = self._block(m, n, zero_point_a, zero_point_b, requantize)
         buffers = {"a": device.adopt(a), "b": device.adopt(b), "c": device.adopt(c)}
         self._check_buffers(problem, buffers)
+        if found is None:
+            limits = device.capabilities.limits
+            planned = ([], 0) if problem.is_empty else plan_int8(problem, self.row, limits, target=problem.d)
+            found = self._plans[key] = problem, *planned
+            if len(self._plans) > _PLANS:
+                self._plans.popitem(last=False)
+        _, steps, scratch = found
         if not steps:
             return
         with device.lock:
@@ -149,10 +154,8 @@ class Int8Gemm:
         self._outgrown.clear()
         self._scratch = None
 
-    def _plan(self, problem: Problem) -> tuple[list[Step], int]:
-        limits = self.device.capabilities.limits
-        require_one_int8_grid("encode", problem, self.row, limits)
-        return ([], 0) if problem.is_empty else plan_int8(problem, self.row, limits, target=problem.d)
+    def _check_shape(self, problem: Problem) -> None:
+        require_one_int8_grid("encode", problem, self.row, self.device.capabilities.limits)
 
     def _scratch_of(self, nbytes: int) -> Buffer:
         """Sums of a deep k on their way to bytes. A larger one takes the place of a smaller; the encoders of before keep theirs."""
@@ -207,12 +210,12 @@ class Int8GemmSkinny(Int8Gemm):
     _table = SKINNY_VARIANTS
     _request = (1, True)
 
-    def _plan(self, problem: Problem) -> tuple[list[Step], int]:
+    def _check_shape(self, problem: Problem) -> None:
         if problem.m > FEW_ROWS:
             raise ShapeError(f"encode: m is {problem.m}; Int8GemmSkinny takes at most {FEW_ROWS} rows, Int8Gemm any number")
         if problem.b.column_stride != 1:
             raise ShapeError("encode: b is transposed; Int8GemmSkinny takes B stored K x N, Int8Gemm either way")
-        return super()._plan(problem)
+        super()._check_shape(problem)
 
 
 def _byte_type(name: str, dtype: str | ElementType) -> ElementType:

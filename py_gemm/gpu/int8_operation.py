@@ -11,11 +11,11 @@ from ..epilogue import Activation
 from ..errors import ShapeError
 from ..problem import Problem
 from .device import Device
-from .int8_plan import int8_shaders, is_by_rows, plan_int8
+from .int8_plan import is_by_rows, plan_int8
 from .int8_variants import Int8Request, Int8Variant, choose_int8_variant
 from .operation import GemmOperation, Operand
-from .planner import Plan, operand_bytes, require_binding, result_elements
-from .shaders import ShaderKey
+from .planner import Plan
+from .steps import result_elements
 
 
 class Int8Operation(GemmOperation):
@@ -25,7 +25,8 @@ class Int8Operation(GemmOperation):
     `start` is the block of int8_block.py, in int32. origin: the row and the column of the block's vectors at which the problem
     begins.
 
-    Raises UnsupportedError (an operand past a binding, a variant that the device lacks) and ValueError (an unknown variant).
+    Raises UnsupportedError (an operand past what one buffer holds, a variant that the device lacks) and ValueError (an unknown
+    variant).
     """
 
     name: ClassVar[str] = "int8_gemm"
@@ -40,27 +41,19 @@ class Int8Operation(GemmOperation):
         )
         self.origin = origin
         self._plans = {}
-        limits = device.capabilities.limits
-        if not problem.is_empty:
-            if problem.k:
-                require_binding(self.name, "a", operand_bytes(problem.a, problem.m, problem.k, problem.batch), limits)
-                require_binding(self.name, "b", operand_bytes(problem.b, problem.k, problem.n, problem.batch), limits)
-            require_binding(self.name, "result", problem.d.type.size * result_elements(problem), limits)
+        self._require_buffers(problem.d.type.size)
 
     @property
     def variant(self) -> str:
         """The name of the row of gpu/int8_variants.py that runs."""
         return self.int8_row.name
 
-    @property
-    def shaders(self) -> tuple[ShaderKey, ...]:
-        """The pipelines of the operation, for `device.missing` and `device.prepare`."""
-        return () if self.problem.is_empty else int8_shaders(self.problem, self.int8_row)
-
     def _plan(self, bias_offset: int, gather_c: bool, most_flops: int | None) -> Plan:
         key = (bias_offset, gather_c, most_flops)
         if key not in self._plans:
             problem = self.problem
+            if problem.is_empty:
+                return Plan((), 0, 0)
             steps, scratch = plan_int8(problem, self.int8_row, self.device.capabilities.limits, most_flops, self.origin)
             self._plans[key] = Plan(tuple(steps), problem.d.type.size * result_elements(problem), 0, scratch)
         return self._plans[key]

@@ -16,11 +16,12 @@ from ..dtypes import FLOAT32, FLOAT64
 from ..epilogue import Activation
 from ..errors import ShapeError, UnsupportedError
 from ..problem import Layout, Problem, require_in_buffer
-from .device import Buffer, Device, Dispatch, Finished, Job, Pending, as_bytes
+from .device import Buffer, Device, Dispatch, Finished, Job, Pending, Together, as_bytes
 from .pacing import Paced, Progress, submissions
-from .planner import Plan, dense_layout, operand_bytes, plan_operation, require_binding, result_elements
+from .planner import Plan, plan_operation
 from .shaders import ShaderKey
 from .split import choose_ranges
+from .steps import dense_layout, operand_bytes, require_binding, require_buffer, result_elements
 from .variants import Request, Shape, choose_variant
 
 
@@ -50,8 +51,8 @@ class GemmOperation:
     activation, has_bias: the epilogue. mode, variant, batch_invariant: as in Gemm. whole: the shape of the product of which this
     problem is a piece; kernel and ranges are chosen by it, so that a piece has the bits that the whole would have.
 
-    Raises UnsupportedError (float64, an operand past a binding, a variant that the device lacks) and ValueError (an unknown mode
-    or variant).
+    An operand past a binding is bound window by window, which changes no bit. Raises UnsupportedError (float64, an operand past
+    what one buffer holds, a variant that the device lacks) and ValueError (an unknown mode or variant).
     """
 
     # Whom messages name.
@@ -91,14 +92,19 @@ class GemmOperation:
         self.row = choose_variant(request, variant)
         self.ranges = choose_ranges(shape, self.row)
         self._plans: dict[tuple[int, bool, int | None], Plan] = {}
-        limits = device.capabilities.limits
-        if not problem.is_empty:
-            if problem.reads_operands:
-                require_binding(self.name, "a", operand_bytes(problem.a, problem.m, problem.k, problem.batch), limits)
-                require_binding(self.name, "b", operand_bytes(problem.b, problem.k, problem.n, problem.batch), limits)
-            if problem.c is not None and problem.beta != 0.0:
-                require_binding(self.name, "c", operand_bytes(problem.c, problem.m, problem.n, problem.batch), limits)
-            require_binding(self.name, "result", 4 * result_elements(problem), limits)
+        self._require_buffers(FLOAT32.size)
+
+    def _require_buffers(self, size: int) -> None:
+        """Every operand, and the result of `size` bytes an element, must fit one buffer."""
+        problem, limits = self.problem, self.device.capabilities.limits
+        if problem.is_empty:
+            return
+        if problem.reads_operands:
+            require_buffer(self.name, "a", operand_bytes(problem.a, problem.m, problem.k, problem.batch), limits)
+            require_buffer(self.name, "b", operand_bytes(problem.b, problem.k, problem.n, problem.batch), limits)
+        if problem.c is not None and problem.beta != 0.0:
+            require_buffer(self.name, "c", operand_bytes(problem.c, problem.m, problem.n, problem.batch), limits)
+        require_buffer(self.name, "result", size * result_elements(problem), limits)
 
     @property
     def variant(self) -> str:
@@ -180,6 +186,8 @@ class GemmOperation:
             result = names["sum"]
             if plan.scratch_bytes:
                 names["scratch"] = create(plan.scratch_bytes)
+            for name, nbytes in plan.panels.items():
+                names[name] = create(nbytes)
             if plan.result_bytes:
                 result = names["result"] = create(plan.result_bytes)
             given = {"a": a, "b": b} if problem.reads_operands else {}
@@ -196,7 +204,9 @@ class GemmOperation:
             jobs = [
                 Job(
                     dispatches=[
-                        Dispatch(step.shader, tuple(names[each] for each in step.buffers), step.parameters, step.workgroups)
+                        Dispatch(
+                            step.shader, tuple(names[each] for each in step.buffers), step.parameters, step.workgroups, step.windows
+                        )
                         for step in group
                     ],
                     timed=paced and len(groups) > 1,
@@ -212,8 +222,8 @@ class GemmOperation:
                 pending: Pending = Paced(device, [partial(device.execute, job) for job in jobs], flops, held, progress)
                 kept = True
             else:
-                for job in jobs:
-                    pending = device.execute(job)
+                pendings = [device.execute(job) for job in jobs]
+                pending = pendings[0] if len(pendings) == 1 else Together(pendings)
         except BaseException:
             result = None
             raise
@@ -228,16 +238,30 @@ class GemmOperation:
         if isinstance(operand, DeviceOperand):
             if operand.buffer.device is not self.device:
                 raise ShapeError(f"{self.name}: operand {name} lies on another device")
-            require_binding(self.name, name, operand.buffer.nbytes, self.device.capabilities.limits)
+            self._require_bound(name, operand.buffer.nbytes)
             return operand.buffer
         found = uploaded.get(id(operand.data))
         if found is None:
             nbytes = as_bytes(operand.data).nbytes
-            require_binding(self.name, name, nbytes, self.device.capabilities.limits)
+            self._require_bound(name, nbytes)
             found = uploaded[id(operand.data)] = create(nbytes)
             if nbytes:
                 job.uploads.append((found, operand.data))
         return found
+
+    def _require_bound(self, name: str, nbytes: int) -> None:
+        """A buffer of which the operand is a small part is bound whole."""
+        problem, limits = self.problem, self.device.capabilities.limits
+        layout, rows, columns = {
+            "a": (problem.a, problem.m, problem.k),
+            "b": (problem.b, problem.k, problem.n),
+            "c": (problem.c, problem.m, problem.n),
+            "bias": (Layout(FLOAT32, 0, 1), 1, problem.n),
+        }[name]
+        assert layout is not None
+        batch = problem.batch if layout.batch_strides else ()
+        if operand_bytes(layout, rows, columns, batch) <= limits.max_storage_buffer_binding_size:
+            require_binding(self.name, name, nbytes, limits)
 
     def _most_flops(self) -> int | None:
         """The work of one submission; None where the whole product is less."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .device import Buffer, Device, Pending
 
 if TYPE_CHECKING:
-    from .planner import Step
+    from .steps import Step
 
 Progress = Callable[[float], Any]
 

@@ -18,7 +18,7 @@ from ..dtypes import FLOAT32
 from ..problem import Problem
 from .device import Device, Pending
 from .operation import DeviceOperand, GemmOperation, HostOperand
-from .planner import dense_layout
+from .steps import dense_layout
 from .variants import TILED, VARIANTS, Request, Variant
 
 # Edges in every direction, several chains of 64, and whole tiles of the largest row in between.

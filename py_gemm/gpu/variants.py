@@ -135,6 +135,18 @@ class Variant:
     def exact(self) -> bool:
         return self.order is None
 
+    @property
+    def lanes(self) -> int:
+        """How many sums an element has until they are added, where a product goes part by part: a plane each."""
+        return self.order.lanes if isinstance(self.order, LaneOrder) else 1
+
+    @property
+    def unit(self) -> int:
+        """The terms of k that a part must be a multiple of, for parts to have the bits of the whole."""
+        if isinstance(self.order, LaneOrder):
+            return self.order.lanes * self.order.chain
+        return self.tile[2] if self.order is None else self.order.chain * self.order.block * self.order.group
+
 
 _PLAIN_TYPES = Condition(
     "float32, float16 or bfloat16 operands",
@@ -223,9 +235,16 @@ ROWS_WIDE = Variant(
     LaneOrder(8),
     (*_BASIC, _LANES_OF_ROWS),
     (*_FEW, _STORED_BY_ROWS, _WIDE),
+    sum_words=8,
 )
 ROWS = Variant(
-    "rows-4x16-16slices", "gemm_rows_16x16", (FEW_ROWS, 16, 16), LaneOrder(16), (*_BASIC, _LANES_OF_ROWS), (*_FEW, _STORED_BY_ROWS)
+    "rows-4x16-16slices",
+    "gemm_rows_16x16",
+    (FEW_ROWS, 16, 16),
+    LaneOrder(16),
+    (*_BASIC, _LANES_OF_ROWS),
+    (*_FEW, _STORED_BY_ROWS),
+    sum_words=16,
 )
 ROWS_BY_COLUMNS = Variant(
     "rows-4x8-32lanes",
@@ -234,6 +253,7 @@ ROWS_BY_COLUMNS = Variant(
     LaneOrder(32),
     (*_BASIC, _LANES_OF_ROWS),
     (*_FEW, _STORED_BY_COLUMNS),
+    sum_words=32,
 )
 
 _FLOAT32 = Condition("float32 operands", lambda request: request.type_a is FLOAT32 and request.type_b is FLOAT32)
@@ -292,9 +312,11 @@ def check_mode(mode: object) -> str:
 
 def configured_variant(*, integer: bool) -> str | None:
     """The row that the knob `variant` names, as far as it is one of this table (or, `integer`, of gpu/int8_variants.py): a row of
-    the other table is no business of this one's products."""
+    the other table is no business of this one's products. ValueError for a name that neither has."""
+    from .names import check_variant
+
     name: str | None = knob("variant")
-    return name if name is not None and name.startswith("int8-") == integer else None
+    return name if name is not None and check_variant(name).startswith("int8-") == integer else None
 
 
 def choose_variant(request: Request, forced: str | None = None, table: tuple[Variant, ...] = VARIANTS) -> Variant:

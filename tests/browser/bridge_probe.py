@@ -11,7 +11,7 @@ from py_gemm.dtypes import FLOAT_TYPES
 from py_gemm.epilogue import Activation
 from py_gemm.gpu.devices.browser import BrowserDevice, request_browser_device
 from py_gemm.gpu.operation import GemmOperation, HostOperand
-from py_gemm.gpu.planner import dense_layout
+from py_gemm.gpu.steps import dense_layout
 from py_gemm.problem import Layout, Problem
 
 _kept: dict[str, BrowserDevice] = {}

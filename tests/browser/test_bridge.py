@@ -156,7 +156,7 @@ def test_chains_stay_on_the_device(host: PyodideHost) -> None:
     """Twenty products, one read-back, one wait."""
     code = """
 from py_gemm.gpu.operation import DeviceOperand, HostOperand
-from py_gemm.gpu.planner import dense_layout
+from py_gemm.gpu.steps import dense_layout
 operation, _, _, _ = tools.planned(device, 8, 8, 8, "float32", "float32", "float32", False, False)
 layout = dense_layout(8, 8, ())
 half = HostOperand(tools.pack([0.5 if i % 9 == 0 else 0.0 for i in range(64)], "float32"), layout)
@@ -212,11 +212,12 @@ def test_every_half_is_widened_and_narrowed_right(host: PyodideHost, name: str) 
 import struct
 from py_gemm.dtypes import FLOAT_TYPES
 from py_gemm.gpu.device import Dispatch, Job
-from py_gemm.gpu.planner import dense_layout, plan_convert, plan_narrow
+from py_gemm.gpu.passes import plan_convert, plan_narrow
+from py_gemm.gpu.steps import dense_layout
 kind, limits, count = FLOAT_TYPES[name], device.capabilities.limits, 65536
 patterns = struct.pack("<65536H", *range(count))
 buffers = {"c": device.create_buffer(patterns), "sum": device.create_buffer(4 * count), "result": device.create_buffer(2 * count)}
-steps = [*plan_convert(dense_layout(1, count, (), kind), 1, count, (), limits, source="c"), plan_narrow(count, kind, limits)]
+steps = [*plan_convert(dense_layout(1, count, (), kind), 1, count, (), limits, source="c"), *plan_narrow(count, kind, limits)]
 wide, narrow = bytearray(4 * count), bytearray(2 * count)
 await device.prepare([step.shader for step in steps])
 await device.execute(Job(
@@ -270,3 +271,57 @@ await pending
 [isinstance(pending.gpu_seconds, float) and 0 <= pending.gpu_seconds < 60, pending.done]
 """
     assert run(host, code) == [True, True]
+
+
+def test_gpu_seconds_of_a_chain_come_with_one_read_back(host: PyodideHost) -> None:
+    """Also of more products than the ring of timestamps has slots; and nothing is created for them the second time."""
+    code = """
+operation, a, b, _ = tools.planned(device, 65, 65, 65, "float32", "float32", "float32", False, False)
+found = []
+for count in (3, 3, 50, 70):
+    before = device.counts()
+    pendings = [operation.start(a, b)[1] for _ in range(count)]
+    early = any(each.gpu_seconds is not None for each in pendings)
+    last = operation.start(a, b, read_into=tools.reads_back("float32", 65 * 65))[1]
+    await last
+    times = [each.gpu_seconds for each in [*pendings, last]]
+    made = device.counts() != before
+    found.append([early, sum(isinstance(each, float) and 0 <= each < 60 for each in times), times[0] is None, made])
+_, alone = operation.start(a, b)
+await alone
+[found[1:], isinstance(alone.gpu_seconds, float)]
+"""
+    expected = [[False, 4, False, False], [False, 51, False, False], [False, 64, True, False]]
+    assert run(host, code) == [expected, True]
+
+
+def test_operands_past_a_binding_are_bound_in_windows(host: PyodideHost) -> None:
+    """A made-up limit: whole numbers come out exact, and bind groups of windows are forgotten with their buffer."""
+    code = """
+from dataclasses import replace
+before = device.capabilities
+exact = [await tools.product_is_exact(m, n, k, names, ta, tb, False) for m, n, k, names, ta, tb in cases]
+device.capabilities = replace(before, limits=replace(before.limits, max_storage_buffer_binding_size=4096))
+windows = 0
+spell = device._spell
+def counting(dispatches):
+    global windows
+    windows += sum(each is not None for one in dispatches for each in one.windows)
+    return spell(dispatches)
+device._spell = counting
+try:
+    exact += [await tools.product_is_exact(m, n, k, names, ta, tb, False) for m, n, k, names, ta, tb in cases]
+finally:
+    device.capabilities = before
+    del device._spell
+device.empty_pool()
+exact += [await tools.product_is_exact(m, n, k, names, ta, tb, False) for m, n, k, names, ta, tb in cases]
+[all(exact), windows > 10]
+"""
+    cases = [
+        [33, 40, 65, ["float32", "float32", "float16"], False, False],
+        [2, 40, 700, ["float16", "float32", "float32"], False, False],
+        [2, 9, 1100, ["float32", "bfloat16", "float32"], False, True],
+        [40, 3, 300, ["float32", "float32", "float32"], True, False],
+    ]
+    assert run(host, code, cases=cases) == [True, True]

@@ -23,9 +23,18 @@ cases.run(cases.Case.parse(text), kind)
 """
 
 
+RUN_POISONED = """
+import py_gemm as pg
+from tests.conformance import cases, poison
+device = await pg.request_device_async("webgpu")
+with poison.poisoned(device):
+    await cases.run_async(cases.Case.parse(text), device)
+"""
+
+
 @pytest.mark.parametrize("case", GPU_TABLE, ids=lambda case: case.id)
 def test_gpu(case: cases.Case, pyodide_page: PyodideHost) -> None:
-    pyodide_page.run(RUN, text=case.id, kind="webgpu")
+    pyodide_page.run(RUN_POISONED, text=case.id)
 
 
 @pytest.mark.parametrize("case", CPU_TABLE, ids=lambda case: case.id)

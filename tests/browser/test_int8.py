@@ -40,7 +40,7 @@ import py_gemm as pg
 from py_gemm.gpu.int8_operation import Int8Operation
 from py_gemm.gpu.int8_variants import DOT_FEATURE
 from py_gemm.gpu.operation import HostOperand
-from py_gemm.gpu.planner import dense_layout
+from py_gemm.gpu.steps import dense_layout
 from py_gemm.dtypes import INT8, INT32, UINT8
 from py_gemm.int8_block import make_block
 from py_gemm.problem import Layout, Problem

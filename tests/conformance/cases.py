@@ -24,7 +24,7 @@ import numpy as np
 import py_gemm as pg
 from py_gemm.configuration import configure as set_knobs
 from py_gemm.dtypes import FLOAT_TYPES, promote
-from py_gemm.gpu.split import MINIMUM_K, MINIMUM_TERMS, MOST_RANGES, TERMS_STEP
+from py_gemm.gpu.split import MINIMUM_K, MINIMUM_TERMS, MOST_RANGES, TERMS_STEP, WORKGROUPS
 from py_gemm.gpu.variants import FEW_ROWS, VARIANTS, WIDE_COLUMNS
 from py_gemm.prepare import forget_prepared
 
@@ -192,14 +192,16 @@ def edge_cases(count: int | None, *, forced: bool) -> list[Case]:
     sizes = [(m, n, k) for m in EDGE_M for n in EDGE_N for k in EDGE_K]
     chosen = sizes if count is None else source.sample(sizes, count)
     chosen += [(m, n, k) for m in (1, FEW_ROWS) for n in _around({WIDE_COLUMNS}) for k in (3, 33)]
+    # Where a grid of one column of tiles is just large enough not to be split.
+    chosen += [(m, 1, MINIMUM_K) for row in VARIANTS if row.splits for m in _around({row.tile[0] * (WORKGROUPS - 1)})]
     cases = []
-    for m, n, k in chosen:
+    for m, n, k in dict.fromkeys(chosen):
         element = source.choice(GPU_TYPES)
         c = source.choice(("", *GPU_TYPES))
         cases.append(
             Case(
                 element, element, m, n, k,
-                ta=source.randrange(2) if n < 1000 else 0, tb=source.randrange(2) if n < 1000 else 0,
+                ta=source.randrange(2) if max(m, n) < 1000 else 0, tb=source.randrange(2) if max(m, n) < 1000 else 0,
                 alpha=source.choice(SCALARS), beta=source.choice(SCALARS) if c else 0.0, c=c, bias=source.randrange(2),
                 act=source.choice(("", "relu", "gelu_erf", "gelu_tanh")), mode=source.choice(("fast", "deterministic")),
                 dtype=source.choice(("", "float32")), data="real", invariant=int(source.random() < 0.2),

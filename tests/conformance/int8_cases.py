@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 
 import py_gemm as pg
+from py_gemm.gpu.int8_variants import FEW_ROWS, INT8_VARIANTS
 
 TYPES = ("int8", "uint8")
-# Around the 4 bytes of a word, the 4 x 8 tile of the CPU, the 16 rows and 32 columns of the skinny kernel, the tile of 64.
-SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129)
+# Each threshold and its neighbours: the bytes of a word, the columns of the CPU's tiles, what the GPU's tables say, two tiles.
+THRESHOLDS = {4, 8, FEW_ROWS, 128, *(size for row in INT8_VARIANTS for size in row.tile)}
+SIZES = tuple(sorted({1, 2, *(size for each in THRESHOLDS for size in (each - 1, each, each + 1))}))
 SENTINEL = 77
 
 

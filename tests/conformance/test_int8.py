@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import py_gemm as pg
 
 from . import int8_cases as cases
+from .poison import poisoned
 
 SOAK, ONLY = bool(os.environ.get("PY_GEMM_SOAK")), os.environ.get("PY_GEMM_INT8_CASE")
 CPU_TABLE = cases.cases_for("cpu", SOAK, ONLY)
@@ -18,8 +20,10 @@ GPU_TABLE = cases.cases_for("native", SOAK, ONLY)
 
 
 @pytest.fixture(scope="module")
-def device() -> Any:
-    return pg.request_device("wgpu")
+def device() -> Iterator[Any]:
+    found = pg.request_device("wgpu")
+    with poisoned(found):
+        yield found
 
 
 @pytest.mark.parametrize("case", CPU_TABLE, ids=lambda case: case.id)

@@ -7,23 +7,16 @@ from typing import Any
 
 import pytest
 
-from py_gemm.gpu.device import Buffer
 from py_gemm.gpu.devices.wgpu_native import WgpuDevice, request_native_device
-
-
-class PoisonedDevice(WgpuDevice):
-    """Every buffer starts full of NaN (all bits set, in every element type), so that whatever a kernel leaves out shows."""
-
-    def _create(self, nbytes: int) -> Buffer:
-        buffer = super()._create(nbytes)
-        self._write(buffer.handle, 0, memoryview(b"\xff" * buffer.handle.size))
-        return buffer
+from tests.conformance.poison import poisoned
 
 
 @pytest.fixture(scope="session")
 def device() -> Iterator[WgpuDevice]:
-    device = PoisonedDevice(request_native_device("wgpu").handle)
-    yield device
+    """Its buffers begin full of NaN or of 1e33."""
+    device = request_native_device("wgpu")
+    with poisoned(device):
+        yield device
     device.destroy()
 
 

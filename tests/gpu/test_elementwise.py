@@ -152,8 +152,8 @@ def erf_of_scaled(device: Any) -> Any:
     return call
 
 
-# Measured over all floats, fused and not; shaders/epilogue.wgsl states it.
-LARGEST_ERROR = 3.6e-7
+# Measured over all floats (the sweep of `npm run soak`); shaders/epilogue.wgsl states it.
+LARGEST_ERROR = 3.5e-7
 
 
 def largest_error(erf_of_scaled: Any, patterns: Any) -> float:
@@ -169,6 +169,7 @@ def test_erf_is_good_to_float32(erf_of_scaled: Any) -> None:
     dense = np.arange(0x3E000000, 0x40C00000, 401, dtype=np.uint32)
     for patterns in (positive, dense, positive | np.uint32(0x80000000)):
         assert largest_error(erf_of_scaled, patterns) <= LARGEST_ERROR
+    assert f"at most {LARGEST_ERROR:.1e} over all floats".replace("e-07", "e-7") in read_asset("shaders/epilogue.wgsl").decode()
 
 
 @pytest.mark.soak

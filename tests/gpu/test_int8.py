@@ -21,8 +21,8 @@ from py_gemm.gpu.depth import DEEPEST
 from py_gemm.gpu.int8 import Int8Gemm, Int8GemmSkinny
 from py_gemm.gpu.int8_plan import ADDS, plan_int8
 from py_gemm.gpu.int8_variants import DOT_FEATURE, INT8_VARIANTS, Int8Request, Int8Variant, choose_int8_variant
-from py_gemm.gpu.planner import dense_layout
 from py_gemm.gpu.shaders import KERNELS, ShaderKey, assemble
+from py_gemm.gpu.steps import dense_layout
 from py_gemm.problem import Layout, Problem
 
 KEYS = [ShaderKey(name, ()) for name in KERNELS if name.startswith("int8_")]

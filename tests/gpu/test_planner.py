@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -16,22 +17,10 @@ from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from py_gemm.epilogue import Activation
 from py_gemm.errors import ShapeError, UnsupportedError
 from py_gemm.gpu.capabilities import Limits
-from py_gemm.gpu.planner import (
-    A_ALONG_K,
-    B_ALONG_K,
-    HAS_ADDEND,
-    HAS_BIAS,
-    HAS_PRODUCT,
-    Plan,
-    Step,
-    dense_layout,
-    linear_grid,
-    plan_operation,
-    require_binding,
-    require_one_grid,
-)
+from py_gemm.gpu.planner import A_ALONG_K, B_ALONG_K, HAS_ADDEND, HAS_BIAS, HAS_PRODUCT, Plan, plan_operation
 from py_gemm.gpu.shaders import KERNELS
 from py_gemm.gpu.split import Ranges, choose_ranges
+from py_gemm.gpu.steps import Step, dense_layout, linear_grid, require_binding, require_one_grid
 from py_gemm.gpu.variants import TILED, Shape
 from py_gemm.problem import Layout, Problem
 
@@ -101,11 +90,10 @@ def test_a_split_product_adds_every_plane_of_every_element_once(
     if ranges.count == 1:
         return
     problem = dense(m, n, k, batch)
-    limits = replace(
-        Limits(), max_compute_workgroups_per_dimension=most, max_storage_buffer_binding_size=4 * ranges.count * binding
-    )
-    planned = plan(problem, limits, ranges=ranges, most_flops=flops)
-    assert planned.scratch_bytes <= limits.max_storage_buffer_binding_size
+    limits = replace(Limits(), max_compute_workgroups_per_dimension=most)
+    with patch("py_gemm.gpu.planner.SCRATCH_BYTES", 4 * ranges.count * binding):
+        planned = plan(problem, limits, ranges=ranges, most_flops=flops)
+    assert planned.scratch_bytes <= 4 * ranges.count * binding
     finished: list[int] = []
     planes: dict[int, tuple[int, int, int]] = {}
     for step in planned.steps:

@@ -12,7 +12,7 @@ import pytest
 from py_gemm.dtypes import BFLOAT16, FLOAT16, ElementType
 from py_gemm.gpu.capabilities import Limits
 from py_gemm.gpu.device import Dispatch, Job
-from py_gemm.gpu.planner import plan_convert, plan_narrow
+from py_gemm.gpu.passes import plan_convert, plan_narrow
 from py_gemm.problem import Layout
 
 PATTERNS = np.arange(65_536, dtype=np.uint16)
@@ -29,7 +29,7 @@ def widen(device: Any, bits: Any, type_: ElementType, layout: Layout | None = No
 
 def narrow(device: Any, values: Any, type_: ElementType, limits: Limits | None = None) -> Any:
     source, target = device.create_buffer(values), device.create_buffer(2 * values.size)
-    step = plan_narrow(values.size, type_, limits or Limits())
+    (step,) = plan_narrow(values.size, type_, limits or Limits())
     return run(device, [step], {"sum": source, "result": target}, target, 2 * values.size).view(np.uint16)
 
 
@@ -101,7 +101,7 @@ def test_any_float32_rounds_as_the_host_rounds(device: Any, name: str) -> None:
 def test_an_odd_count_leaves_the_upper_half_of_the_last_word_zero(device: Any, count: int) -> None:
     values = np.arange(1, count + 1, dtype=np.float32)
     source, target = device.create_buffer(values), device.create_buffer(2 * count)
-    step = plan_narrow(count, FLOAT16, Limits())
+    (step,) = plan_narrow(count, FLOAT16, Limits())
     words = -(-count // 2)
     out = run(device, [step], {"sum": source, "result": target}, target, 4 * words).view(np.uint16)
     assert np.array_equal(out[:count], values.astype(np.float16).view(np.uint16))
@@ -111,7 +111,7 @@ def test_an_odd_count_leaves_the_upper_half_of_the_last_word_zero(device: Any, c
 def test_a_grid_of_several_rows_leaves_nothing_out(device: Any) -> None:
     values = np.random.default_rng(1).standard_normal(5 * 512 + 3).astype("f4")
     limits = replace(Limits(), max_compute_workgroups_per_dimension=3)
-    assert plan_narrow(values.size, FLOAT16, limits).workgroups == (3, 2, 1)
+    assert plan_narrow(values.size, FLOAT16, limits)[0].workgroups == (3, 2, 1)
     assert np.array_equal(narrow(device, values, FLOAT16, limits), values.astype(np.float16).view(np.uint16))
 
 

@@ -17,10 +17,10 @@ from py_gemm.errors import DeviceLostError, DeviceMemoryError, GemmError, ShapeE
 from py_gemm.gpu import shaders
 from py_gemm.gpu.device import Buffer, Dispatch, Job
 from py_gemm.gpu.devices import wgpu_recorder
-from py_gemm.gpu.devices.wgpu_native import choose_adapter, request_native_device
+from py_gemm.gpu.devices.wgpu_native import CLOCK_SLOTS, choose_adapter, request_native_device
 from py_gemm.gpu.operation import DeviceOperand, GemmOperation, HostOperand
-from py_gemm.gpu.planner import dense_layout
 from py_gemm.gpu.shaders import ShaderKey
+from py_gemm.gpu.steps import dense_layout
 from py_gemm.problem import Layout, Problem
 
 from . import tools
@@ -216,9 +216,28 @@ def test_gpu_seconds(device: Any) -> None:
     if "timestamp-query" in device.capabilities.features:
         assert pending.gpu_seconds is not None
         assert 0 < pending.gpu_seconds < 10
-    _, pending = planned.start(HostOperand(a, layout), HostOperand(a, layout))
+
+
+def test_gpu_seconds_of_what_stays_on_the_device_come_with_the_next_read_back(device: Any) -> None:
+    """Of the last 64 jobs, in any place of the ring of timestamps; faulty jobs between them leave no gap."""
+    planned, layout = operation(device, 64)
+    x = HostOperand(np.ones((64, 64), "f4"), layout)
+    out = np.empty((64, 64), "f4")
+    offered = "timestamp-query" in device.capabilities.features
+    for count in (1, 20, 50, CLOCK_SLOTS - 1, CLOCK_SLOTS, CLOCK_SLOTS + 7):
+        pendings = [planned.start(x, x)[1] for _ in range(count)]
+        assert all(each.gpu_seconds is None for each in pendings)
+        broken = Dispatch(ShaderKey("narrow", (FLOAT16,)), (device.create_buffer(16), device.nothing), bytes(12), (70_000, 1, 1))
+        with pytest.raises(GemmError, match=r"(?i)dispatch"):
+            device.execute(Job(dispatches=[broken]))
+        _, reading = planned.start(x, x, read_into=out)
+        reading.wait()
+        known = [each.gpu_seconds is not None and 0 < each.gpu_seconds < 10 for each in (*pendings, reading)]
+        lost = max(count + 1 - CLOCK_SLOTS, 0)
+        assert known == [offered and index >= lost for index in range(count + 1)], count
+    _, pending = planned.start(x, x)
     pending.wait()
-    assert pending.gpu_seconds is None
+    assert (pending.gpu_seconds is not None) == offered
 
 
 def test_wrong_operands_of_an_operation(device: Any, doomed: Any) -> None:
@@ -245,8 +264,8 @@ def test_wrong_operands_of_an_operation(device: Any, doomed: Any) -> None:
 def test_limits_of_an_operation_are_checked_when_it_is_made(device: Any) -> None:
     before = device.capabilities
     try:
-        device.capabilities = replace(before, limits=replace(before.limits, max_storage_buffer_binding_size=255))
-        with pytest.raises(UnsupportedError, match="gemm: operand a has 256 bytes, one binding of the device holds 255"):
+        device.capabilities = replace(before, limits=replace(before.limits, max_buffer_size=255))
+        with pytest.raises(UnsupportedError, match="gemm: operand a has 256 bytes, one buffer of the device holds 255"):
             operation(device)
     finally:
         device.capabilities = before

@@ -12,8 +12,8 @@ from py_gemm.epilogue import Activation
 from py_gemm.exact.orders import replay, stated
 from py_gemm.gpu.device import Device
 from py_gemm.gpu.operation import DeviceOperand, GemmOperation, HostOperand
-from py_gemm.gpu.planner import dense_layout
 from py_gemm.gpu.split import Ranges
+from py_gemm.gpu.steps import dense_layout
 from py_gemm.gpu.variants import Variant
 from py_gemm.problem import Layout, Problem
 

@@ -144,7 +144,7 @@ class BrowserDevice(Device):
     def _spell(self, dispatches: Iterable[Dispatch]) -> str:
         return ",".join(
             [
-                f"[{self._number(each.shader)},[{','.join([str(buffer.number) for buffer in each.buffers])}],"
+                f"[{self._number(each.shader)},[{_spell_buffers(each)}],"
                 f'"{each.parameters.hex()}",'
                 f"{each.workgroups[0]},{each.workgroups[1]},{each.workgroups[2]}]"
                 for each in dispatches
@@ -211,6 +211,10 @@ class BrowserDevice(Device):
             self.distrust_memory()
         return translated
 
+    def seconds(self, ticket: float) -> Any:
+        """What a job took on the device, -1 while that is not known."""
+        return self._bridge.seconds(ticket)
+
     def settle(self) -> Any:
         """A promise that all submitted work is done; rejects with what failed."""
         return self._call(self._bridge.settle)
@@ -221,8 +225,17 @@ class _Waiting(Pending):
 
     def __init__(self, device: BrowserDevice, promise: Any, then: Any = None) -> None:
         self._device = device
-        self._promise = promise
+        # A job that brings nothing back is named by a number, under which its time can be asked for later.
+        self._ticket = promise if isinstance(promise, int | float) else None
+        self._promise = None if self._ticket is not None else promise
         self._then = then
+        self._seconds: float | None = None
+
+    @property
+    def gpu_seconds(self) -> float | None:  # type: ignore[override]  # may arrive with another job
+        if self._seconds is None and self._ticket is not None:
+            self._take(self._device.seconds(self._ticket))
+        return self._seconds
 
     def wait(self) -> None:
         if self.done:
@@ -252,10 +265,25 @@ class _Waiting(Pending):
 
     def _finish(self, seconds: Any) -> None:
         self.done = True
-        if isinstance(seconds, int | float) and seconds >= 0:
-            self.gpu_seconds = float(seconds)
+        self._take(seconds)
         if self._then is not None:
             self._then()
+
+    def _take(self, seconds: Any) -> None:
+        if isinstance(seconds, int | float) and seconds >= 0:
+            self._seconds = float(seconds)
+
+
+def _spell_buffers(dispatch: Dispatch) -> str:
+    """Numbers, or [number, first byte, bytes] where part of a buffer is bound."""
+    if not dispatch.windows:
+        return ",".join([str(buffer.number) for buffer in dispatch.buffers])
+    return ",".join(
+        [
+            str(buffer.number) if window is None else f"[{buffer.number},{window[0]},{window[1]}]"
+            for buffer, window in zip(dispatch.buffers, dispatch.windows, strict=True)
+        ]
+    )
 
 
 def _proxies(data: list[Any]) -> list[Any]:

@@ -6,6 +6,7 @@ wgpu raises a fault in the call that caused it, so nothing is left to report lat
 from __future__ import annotations
 
 import struct
+from collections import OrderedDict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,10 @@ from .wgpu_recorder import Recorder
 
 # Unused read-back memory that is kept.
 STAGING_BYTES = 64 << 20
+
+# Jobs whose times can wait for a read-back; the bytes of their timestamps.
+CLOCK_SLOTS = 64
+STAMPS_BYTES = 16 * CLOCK_SLOTS
 
 # How request_native_device spells the back ends that wgpu reports, best first for kind "wgpu".
 _BACKENDS = ("Vulkan", "Metal", "D3D12", "OpenGL")
@@ -168,24 +173,26 @@ class WgpuDevice(Device):
                 self._write(buffer.handle, 0, as_bytes(data))
             if not job.dispatches and not job.reads:
                 return _Submitted(self)
-            clock = self._clock if job.dispatches and (job.reads or job.timed) else None
+            clock = self._clock
             encoder = self._raw.create_command_encoder()
+            slot = clock.slot() if clock is not None and job.dispatches else None
             if job.dispatches:
-                self._recorder.record(encoder, job.dispatches, clock and clock.writes)
+                self._recorder.record(encoder, job.dispatches, None if clock is None or slot is None else clock.writes[slot])
             pending: Pending
-            if job.reads or clock is not None:
+            if job.reads or (job.timed and slot is not None):
                 places, total = _places(job, clock is not None)
                 staging = self._take_staging(total)
                 for (buffer, offset, nbytes, _), place in zip(job.reads, places, strict=True):
                     encoder.copy_buffer_to_buffer(buffer.handle, offset, staging.handle, place, -(-nbytes // 4) * 4)
+                reads = [(place, read[2], read[3]) for place, read in zip(places, job.reads, strict=True)]
+                pending = found = _ReadBack(self, staging, total, reads, clock)
                 if clock is not None:
-                    clock.resolve(encoder, staging.handle, total - 16)
-                pending = _ReadBack(
-                    self, staging, total, [(place, read[2], read[3]) for place, read in zip(places, job.reads, strict=True)], clock
-                )
+                    found.times = clock.resolve(encoder, staging.handle, total - STAMPS_BYTES, slot, found)
             else:
                 pending = _Submitted(self)
             self._raw.queue.submit([encoder.finish()])
+            if clock is not None:
+                clock.submitted(slot, pending)
         return pending
 
     @exclusive
@@ -275,39 +282,80 @@ class WgpuDevice(Device):
 
 
 def _places(job: Job, timed: bool) -> tuple[list[int], int]:
-    """Where each read lies in the staging buffer, and the whole length; two timestamps lie at the end."""
+    """Where each read lies in the staging buffer, and the whole length; timestamps lie at the end."""
     places, total = [], 0
     for _, _, nbytes, _ in job.reads:
         places.append(total)
         total += -(-nbytes // 8) * 8
-    return places, total + (16 if timed else 0)
+    return places, total + (STAMPS_BYTES if timed else 0)
 
 
 class _Clock:
-    """Timestamps around one compute pass; jobs run in order, so one query set serves all."""
+    """Timestamps around compute passes, in a ring of slots. A read-back brings the times of all jobs since the one before; of more
+    jobs than there are slots the first go without."""
 
     def __init__(self, wgpu: Any, raw: Any) -> None:
         self.period = timestamp_period(raw.queue)
-        self._queries = raw.create_query_set(type="timestamp", count=2)
+        self._queries = raw.create_query_set(type="timestamp", count=2 * CLOCK_SLOTS)
         usage = wgpu.BufferUsage
-        self._resolved = raw.create_buffer(size=16, usage=usage.QUERY_RESOLVE | usage.COPY_SRC)
-        self.writes = {"query_set": self._queries, "beginning_of_pass_write_index": 0, "end_of_pass_write_index": 1}
+        # Resolved times begin at a multiple of 256 bytes; those of a ring that has wrapped lie in two runs.
+        self._resolved = raw.create_buffer(size=2 * STAMPS_BYTES, usage=usage.QUERY_RESOLVE | usage.COPY_SRC)
+        self.writes = [
+            {"query_set": self._queries, "beginning_of_pass_write_index": 2 * slot, "end_of_pass_write_index": 2 * slot + 1}
+            for slot in range(CLOCK_SLOTS)
+        ]
+        self._next = 0
+        self._expected: OrderedDict[int, Pending] = OrderedDict()
 
-    def resolve(self, encoder: Any, staging: Any, offset: int) -> None:
-        encoder.resolve_query_set(self._queries, 0, 2, self._resolved, 0)
-        encoder.copy_buffer_to_buffer(self._resolved, 0, staging, offset, 16)
+    def slot(self) -> int:
+        """The slot of the next job, taken from the job that had it."""
+        self._expected.pop(self._next, None)
+        return self._next
 
-    def seconds(self, stamps: memoryview) -> float | None:
-        begin, end = struct.unpack("<2Q", stamps)
-        return (end - begin) * self.period * 1e-9 if end >= begin else None
+    def resolve(self, encoder: Any, staging: Any, offset: int, slot: int | None, own: Pending) -> list[Pending]:
+        """Copy all times that are expected, and that of the slot just written, to `staging`; whose they are, in that order."""
+        expected = [*self._expected.items(), *([] if slot is None else [(slot, own)])]
+        for index, (first, count) in enumerate(_runs([slot for slot, _ in expected])):
+            encoder.resolve_query_set(self._queries, 2 * first, 2 * count, self._resolved, index * STAMPS_BYTES)
+            encoder.copy_buffer_to_buffer(self._resolved, index * STAMPS_BYTES, staging, offset, 16 * count)
+            offset += 16 * count
+        return [pending for _, pending in expected]
+
+    def submitted(self, slot: int | None, pending: Pending) -> None:
+        """A job was submitted. Only now: a time that no job writes must not be asked for."""
+        if isinstance(pending, _ReadBack):
+            self._expected.clear()
+        elif slot is not None:
+            self._expected[slot] = pending
+        if slot is not None:
+            self._next = (slot + 1) % CLOCK_SLOTS
+
+    def tell(self, pendings: list[Pending], stamps: memoryview) -> None:
+        """Give each its time."""
+        for pending, (begin, end) in zip(pendings, struct.iter_unpack("<2Q", stamps[: 16 * len(pendings)]), strict=True):
+            pending.gpu_seconds = (end - begin) * self.period * 1e-9 if end >= begin else None
+
+
+def _runs(slots: list[int]) -> list[tuple[int, int]]:
+    """(first, count) of the runs of slots that follow each other: one, or two where the ring has wrapped."""
+    runs: list[tuple[int, int]] = []
+    for slot in slots:
+        if runs and runs[-1][0] + runs[-1][1] == slot:
+            runs[-1] = runs[-1][0], runs[-1][1] + 1
+        else:
+            runs.append((slot, 1))
+    return runs
 
 
 class _ReadBack(Pending):
-    """Waits for the map of a staging buffer and copies it out."""
+    """Waits for the map of a staging buffer and copies it out. times: whose times it brings."""
+
+    times: list[Pending]
 
     def __init__(
         self, device: WgpuDevice, staging: Allocation, total: int, reads: list[tuple[int, int, Any]], clock: _Clock | None
     ) -> None:
+        self.times = []
         self._device = device
         self._staging = staging
         self._total = total
@@ -333,7 +381,7 @@ class _ReadBack(Pending):
             for place, nbytes, destination in self._reads:
                 as_bytes(destination)[:] = view[place : place + nbytes]
             if self._clock is not None:
-                self.gpu_seconds = self._clock.seconds(view[self._total - 16 :])
+                self._clock.tell(self.times, view[self._total - STAMPS_BYTES :])
         finally:
             handle.unmap()
         self._device.give_staging(self._staging)

@@ -29,7 +29,7 @@ class Recorder:
         self._raw = raw
         self._layouts: dict[tuple[str, ...], Any] = {}
         self._pipelines: dict[ShaderKey, Any] = {}
-        self._bind_groups: dict[ShaderKey, OrderedDict[tuple[int, ...], Any]] = {}
+        self._bind_groups: dict[ShaderKey, OrderedDict[tuple[Any, ...], Any]] = {}
         self._arena: Any = None
         self._arena_number = 0
         self._slots: dict[bytes, int] = {}
@@ -76,14 +76,16 @@ class Recorder:
 
     def _bind_group(self, dispatch: Dispatch) -> Any:
         cache = self._bind_groups.setdefault(dispatch.shader, OrderedDict())
-        key = (self._arena_number, *(buffer.number for buffer in dispatch.buffers))
+        key = (self._arena_number, *(buffer.number for buffer in dispatch.buffers), dispatch.windows)
         group = cache.get(key)
         if group is not None:
             cache.move_to_end(key)
             return group
         entries = [{"binding": 0, "resource": {"buffer": self._arena, "offset": 0, "size": SLOT_BYTES}}]
-        for binding, buffer in enumerate(dispatch.buffers, 1):
-            entries.append({"binding": binding, "resource": {"buffer": buffer.handle, "offset": 0, "size": buffer.handle.size}})
+        windows = dispatch.windows or (None,) * len(dispatch.buffers)
+        for binding, (buffer, window) in enumerate(zip(dispatch.buffers, windows, strict=True), 1):
+            start, size = window or (0, buffer.handle.size)
+            entries.append({"binding": binding, "resource": {"buffer": buffer.handle, "offset": start, "size": size}})
         group = self._raw.create_bind_group(layout=self._layout(dispatch.shader.bindings), entries=entries)
         self.counts["bind_groups"] += 1
         cache[key] = group

@@ -33,8 +33,8 @@ class RegisterTile:
     direct: nothing is staged; every invocation reads its operands itself, four terms of k at a time, and waits for nobody. The
     best where caches are good or barriers dear (Apple's GPUs, renderers on the CPU).
 
-    scalar: direct too, and reads element by element, of any type and stride, which costs a renderer on the CPU no more than vectors.
-    For those alone: they have few cores to fill, so that k is not split either.
+    scalar: direct too, and reads element by element, of any type and stride, which costs renderers on the CPU no more than vectors.
+    It is theirs: they have few cores to fill, so k is not split either.
     """
 
     rows: int
@@ -236,7 +236,8 @@ def _direct_main(tile: RegisterTile) -> str:
     declare = [f"    var total{row}_{group} = sums[{each}];" for each, (row, group) in enumerate(block)]
     starts = [f"    let a_at{row} = a_start + min(row + {row}u, parameters.m - 1u) * parameters.a_row;" for row in rows]
     starts += [
-        f"    let b_at{each} = b_start + min(column + {across[each]}u, parameters.n - 1u) * parameters.b_column;" for each in columns
+        f"    let b_at{each} = b_start + min(column + {across[each]}u, parameters.n - 1u) * parameters.b_column;"
+        for each in columns
     ]
     chains = [f"        var chain{row}_{group} = vec4<f32>();" for row, group in block]
     add = [f"        total{row}_{group} += chain{row}_{group};" for row, group in block]

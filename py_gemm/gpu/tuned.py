@@ -14,8 +14,8 @@ from pathlib import Path
 from .capabilities import Capabilities
 from .variants import VARIANTS
 
-# By a word of the adapter's own description. The software renderers were measured (two cores, 64 to 1024 cubed); blocks of 4 x 8 with
-# 64 invocations were the best published for Apple's GPUs, where 8 x 8 spills. Others keep the portable row until they are tuned.
+# By a word of the adapter's own description. The software renderers were measured (64 to 1024 cubed); blocks of 4 x 8 with 64
+# invocations were the best published for Apple's GPUs, where 8 x 8 spills. Others keep the portable row until they are tuned.
 SHIPPED: tuple[tuple[str, str], ...] = (
     ("swiftshader", "scalar-16x32-block8x8"),
     ("llvmpipe", "scalar-16x32-block8x8"),

@@ -266,7 +266,7 @@ def _register_row(tile: RegisterTile) -> Variant:
     )
 
 
-# Larger tiles for float32 (the scalar one for 16 bits as well). Which of them is the fastest is a matter of the device: one is taken
+# Larger tiles for float32 (the scalar one for 16 bits too). Which of them is the fastest is a matter of the device: one is taken
 # where the tuner, or the table of gpu/tuned.py, prefers it there.
 REGISTER_ROWS = tuple(_register_row(tile) for tile in TILES)
 

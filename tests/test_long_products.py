@@ -241,20 +241,18 @@ def test_a_short_product_tells_its_end(kind: str) -> None:
 def test_a_cancelling_is_heard_where_every_part_has_ended_at_once(device: Any) -> None:
     told: list[float] = []
 
-    def progress(fraction: float) -> None:
-        told.append(fraction)
-        if len(told) == 2:
-            task.cancel()
-
-    async def wait() -> None:
-        await Paced(device, [Finished] * 9, [1] * 9, [], progress, learns=False)
-
     async def run() -> None:
-        nonlocal task
+        def progress(fraction: float) -> None:
+            told.append(fraction)
+            if len(told) == 2:
+                task.cancel()
+
+        async def wait() -> None:
+            await Paced(device, [Finished] * 9, [1] * 9, [], progress, learns=False)
+
         task = asyncio.create_task(wait())
         await task
 
-    task: Any = None
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(run())
     assert len(told) == 2

@@ -16,17 +16,13 @@ fn half_of(word: u32, index: u32) -> u32 {
     return (word >> ((index & 1u) * 16u)) & 0xffffu;
 }
 
-// A subnormal half, magnitude * 2^-24, is a normal float32: the product is exact and no subnormal ever meets the float unit.
+// The exponent of an infinity or a NaN grows by twice as much. A subnormal half, magnitude * 2^-24, is a normal float32: the product is
+// exact and no subnormal ever meets the float unit.
 fn decode_float16(word: u32, index: u32) -> f32 {
     let bits = half_of(word, index);
     let magnitude = bits & 0x7fffu;
-    var result = (magnitude << 13u) + 0x38000000u;
-    if (magnitude < 0x0400u) {
-        result = bitcast<u32>(f32(magnitude) * 0x1p-24f);
-    }
-    if (magnitude >= 0x7c00u) {
-        result = 0x7f800000u | ((magnitude & 0x03ffu) << 13u);
-    }
+    let normal = (magnitude << 13u) + select(0x38000000u, 0x70000000u, magnitude >= 0x7c00u);
+    let result = select(normal, bitcast<u32>(f32(magnitude) * 0x1p-24f), magnitude < 0x0400u);
     return bitcast<f32>(result | ((bits & 0x8000u) << 16u));
 }
 

@@ -18,8 +18,9 @@ import py_gemm as pg
 from py_gemm.configuration import KNOBS
 from py_gemm.errors import UnsupportedError
 from py_gemm.gpu.capabilities import Limits
+from py_gemm.gpu.device import Finished
 from py_gemm.gpu.pace import Pace
-from py_gemm.gpu.pacing import submissions
+from py_gemm.gpu.pacing import Paced, submissions
 from py_gemm.gpu.panels import Extent, cut_panels
 from py_gemm.gpu.pieces import Piece, piece_sizes
 from py_gemm.gpu.shaders import ShaderKey
@@ -233,6 +234,26 @@ def test_a_short_product_tells_its_end(kind: str) -> None:
     told: list[float] = []
     asyncio.run(pg.gemm_async(real(3, 3), real(3, 3), device=kind, progress=told.append))
     assert told == [1.0]
+
+
+def test_a_cancelling_is_heard_where_every_part_has_ended_at_once(device: Any) -> None:
+    told: list[float] = []
+
+    async def run() -> None:
+        def progress(fraction: float) -> None:
+            told.append(fraction)
+            if len(told) == 2:
+                task.cancel()
+
+        async def wait() -> None:
+            await Paced(device, [Finished] * 9, [1] * 9, [], progress, learns=False)
+
+        task = asyncio.create_task(wait())
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run())
+    assert len(told) == 2
 
 
 @pytest.mark.parametrize("way", ["cancel", "raise"])

@@ -84,6 +84,8 @@ class Paced(Pending):
                 yield from self._running.__await__()
                 if self._finished_one():
                     return
+                # Others run, and a cancelling is heard, even where each part has ended before anybody asks.
+                yield
                 self._running = self._submit()
         finally:
             self._release()

@@ -14,6 +14,7 @@ The tail of k is padded with zeros on both sides.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 from ..assets import read_asset
 from .depth import deepest
@@ -31,6 +32,9 @@ class RegisterTile:
 
     direct: nothing is staged; every invocation reads its operands itself, four terms of k at a time, and waits for nobody. The
     best where caches are good or barriers dear (Apple's GPUs, renderers on the CPU).
+
+    scalar: direct too, and reads element by element, of any type and stride, which costs renderers on the CPU no more than vectors.
+    It is theirs: they have few cores to fill, so k is not split either.
     """
 
     rows: int
@@ -39,11 +43,13 @@ class RegisterTile:
     block_rows: int
     block_columns: int
     direct: bool = False
+    scalar: bool = False
 
     @property
     def name(self) -> str:
         if self.direct:
-            return f"direct-{self.rows}x{self.columns}-block{self.block_rows}x{self.block_columns}"
+            kind = "scalar" if self.scalar else "direct"
+            return f"{kind}-{self.rows}x{self.columns}-block{self.block_rows}x{self.block_columns}"
         return f"register-{self.rows}x{self.columns}x{self.depth}-block{self.block_rows}x{self.block_columns}"
 
     @property
@@ -82,13 +88,14 @@ TILES = (
     RegisterTile(32, 32, 4, 4, 4, direct=True),
     RegisterTile(32, 64, 4, 4, 8, direct=True),
     RegisterTile(64, 32, 4, 8, 4, direct=True),
+    RegisterTile(16, 32, 4, 8, 8, direct=True, scalar=True),
 )
 
 
 def kernel_text(tile: RegisterTile) -> str:
     """Staging of both operands and `main`; joined after product.wgsl and finish.wgsl."""
     if tile.direct:
-        return "\n".join((_constants(tile), _VECTORS, _STORE, _direct_main(tile)))
+        return "\n".join((_constants(tile), "" if tile.scalar else _VECTORS, _STORE, _direct_main(tile)))
     return "\n".join((_constants(tile), _staging("a", tile, binding=5), _staging("b", tile, binding=6), _STORE, _main(tile)))
 
 
@@ -214,56 +221,28 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 
 
 def _direct_main(tile: RegisterTile) -> str:
-    """Whole blocks of vectors four terms at a time; the rest, and whatever lies otherwise, term by term with checks."""
+    """Four terms at a time, as vectors where they can be, then term by term what is left.
+
+    Rows and columns past an edge read the last ones inside instead of being asked about, and are not stored. The chains live inside
+    the loop over them, and what is seldom wanted is a loop of no turns instead of a branch: renderers on the CPU run through both
+    sides of a branch, and move whatever a loop carries at every turn.
+    """
     groups = tile.block_columns // 4
     grid_columns = tile.columns // tile.block_columns
-    rows, terms = range(tile.block_rows), range(4)
+    rows, columns = range(tile.block_rows), range(tile.block_columns)
     block = [(row, group) for row in rows for group in range(groups)]
-    places = {(row, group): f"row + {row}u, column + {4 * group * grid_columns}u, first" for row, group in block}
-    declare = [f"    var total{row}_{group} = unfinished({places[row, group]});" for row, group in block]
-    declare += [f"    var chain{row}_{group} = vec4<f32>();" for row, group in block]
-    fast = [f"            let a{row} = a_vectors[a_at + {row}u * a_step];" for row in rows]
-    for term in terms:
-        fast += [
-            f"            let b{term}_{group} = b_vectors[b_at + {term}u * b_step + {group * grid_columns}u];"
-            for group in range(groups)
-        ]
-        fast += [
-            f"            chain{row}_{group} = fma(vec4<f32>(a{row}.{'xyzw'[term]}), b{term}_{group}, chain{row}_{group});"
-            for row, group in block
-        ]
-    slow = [f"        let b{group} = fetch_b(b_start, column + {4 * group * grid_columns}u, k);" for group in range(groups)]
-    for row in rows:
-        slow.append(f"        let a{row} = vec4<f32>(fetch_a(a_start, row + {row}u, k));")
-        slow += [f"        chain{row}_{group} = fma(a{row}, b{group}, chain{row}_{group});" for group in range(groups)]
-    add = " ".join(f"total{row}_{group} += chain{row}_{group};" for row, group in block)
-    clear = " ".join(f"chain{row}_{group} = vec4<f32>();" for row, group in block)
-    store = [f"    store({places[row, group]}, total{row}_{group});" for row, group in block]
+    across = [4 * (each // 4) * grid_columns + each % 4 for each in columns]
+    place = f"row + each / {groups}u, column + each % {groups}u * {4 * grid_columns}u, first"
+    declare = [f"    var total{row}_{group} = sums[{each}];" for each, (row, group) in enumerate(block)]
+    starts = [f"    let a_at{row} = a_start + min(row + {row}u, parameters.m - 1u) * parameters.a_row;" for row in rows]
+    starts += [
+        f"    let b_at{each} = b_start + min(column + {across[each]}u, parameters.n - 1u) * parameters.b_column;"
+        for each in columns
+    ]
+    chains = [f"        var chain{row}_{group} = vec4<f32>();" for row, group in block]
+    add = [f"        total{row}_{group} += chain{row}_{group};" for row, group in block]
     lines = "\n".join
     return f"""
-fn fetch_a(start: u32, row: u32, k: u32) -> f32 {{
-    if (row < parameters.m) {{
-        return load_a(start + row * parameters.a_row + k * parameters.a_column);
-    }}
-    return 0.0;
-}}
-
-fn fetch_one(start: u32, column: u32, k: u32) -> f32 {{
-    if (column < parameters.n) {{
-        return load_b(start + k * parameters.b_row + column * parameters.b_column);
-    }}
-    return 0.0;
-}}
-
-fn fetch_b(start: u32, column: u32, k: u32) -> vec4<f32> {{
-    return vec4<f32>(
-        fetch_one(start, column, k),
-        fetch_one(start, column + 1u, k),
-        fetch_one(start, column + 2u, k),
-        fetch_one(start, column + 3u, k),
-    );
-}}
-
 @compute @workgroup_size({tile.invocations}, 1, 1)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) lane: u32) {{
     let row = workgroup.y * {tile.rows}u + lane / {grid_columns}u * {tile.block_rows}u;
@@ -276,33 +255,71 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let a_start = parameters.a_offset + product * parameters.a_batch;
     let b_start = parameters.b_offset + product * parameters.b_batch;
 
+    var sums: array<vec4<f32>, {len(block)}>;
+    for (var each = select({len(block)}u, 0u, (parameters.flags & CONTINUES) != 0u); each < {len(block)}u; each++) {{
+        sums[each] = unfinished({place});
+    }}
 {lines(declare)}
+{lines(starts)}
 
-    var k = begin;
-    let wanted = A_VECTORS_ALONG_K | B_VECTORS_ACROSS;
-    let whole = row + {tile.block_rows}u <= parameters.m && column + {4 * (groups - 1) * grid_columns + 4}u <= parameters.n;
-    if (whole && (parameters.flags & wanted) == wanted) {{
-        let a_step = parameters.a_row / 4u;
-        let b_step = parameters.b_row / 4u;
-        for (; k + 4u <= end; k += 4u) {{
-            let a_at = (a_start + row * parameters.a_row + k) / 4u;
-            let b_at = (b_start + column + k * parameters.b_row) / 4u;
-{lines(fast)}
-            if ((k - begin + 4u) % {CHAIN}u == 0u) {{
-                {add}
-                {clear}
-            }}
+    {_four_at_once(tile, across[-1] + 1)}
+    for (var first_k = begin; first_k < end; first_k += {CHAIN}u) {{
+        let last_k = min(first_k + {CHAIN}u, end);
+{lines(chains)}
+        var k = first_k;
+        for (; four_at_once && k + 4u <= last_k; k += 4u) {{
+{lines(_terms(tile, range(4), vectors=not tile.scalar))}
         }}
-    }}
-    for (; k < end; k++) {{
-{lines(slow)}
-        if ((k - begin + 1u) % {CHAIN}u == 0u) {{
-            {add}
-            {clear}
+        for (; k < last_k; k++) {{
+{lines(_terms(tile, range(1), vectors=False))}
         }}
+{lines(add)}
     }}
-    {add}
 
-{lines(store)}
+    sums = array<vec4<f32>, {len(block)}>({", ".join(f"total{row}_{group}" for row, group in block)});
+    let bare = (parameters.flags & (HAS_PRODUCT | HAS_ADDEND | HAS_BIAS)) == HAS_PRODUCT && parameters.activation == NO_ACTIVATION;
+    let inside = row + {tile.block_rows}u <= parameters.m && column + {across[-1] + 1}u <= parameters.n;
+    var each = 0u;
+    for (; bare && inside && each < {len(block)}u; each++) {{
+        let at = first + (row + each / {groups}u) * parameters.d_row + column + each % {groups}u * {4 * grid_columns}u;
+        let values = parameters.alpha * sums[each];
+        d[at] = values.x;
+        d[at + 1u] = values.y;
+        d[at + 2u] = values.z;
+        d[at + 3u] = values.w;
+    }}
+    for (; each < {len(block)}u; each++) {{
+        store({place}, sums[each]);
+    }}
 }}
 """
+
+
+def _four_at_once(tile: RegisterTile, reach: int) -> str:
+    """Whether a block reads four terms at a time: elements always; vectors where both operands have them, and whole ones."""
+    if tile.scalar:
+        return "let four_at_once = true;"
+    return f"""let wanted = A_VECTORS_ALONG_K | B_VECTORS_ACROSS;
+    let whole = parameters.n % 4u == 0u || column + {reach}u <= parameters.n;
+    let four_at_once = whole && (parameters.flags & wanted) == wanted;"""
+
+
+def _terms(tile: RegisterTile, terms: range, *, vectors: bool) -> list[str]:
+    """The products of the `terms` from k on: B whole, then A row by row."""
+    groups = range(tile.block_columns // 4)
+    text = []
+    for term, group in product(terms, groups):
+        along = f"(k + {term}u) * parameters.b_row"
+        if vectors:
+            text.append(f"let b{term}_{group} = b_vectors[(b_at{4 * group} + {along}) / 4u];")
+        else:
+            four = ", ".join(f"load_b(b_at{4 * group + part} + {along})" for part in range(4))
+            text.append(f"let b{term}_{group} = vec4<f32>({four});")
+    for row in range(tile.block_rows):
+        if vectors:
+            text.append(f"let a{row} = a_vectors[(a_at{row} + k) / 4u];")
+        for term in terms:
+            a = f"a{row}.{'xyzw'[term]}" if vectors else f"load_a(a_at{row} + (k + {term}u) * parameters.a_column)"
+            text.append(f"let a{row}_{term} = vec4<f32>({a});")
+            text += [f"chain{row}_{group} = fma(a{row}_{term}, b{term}_{group}, chain{row}_{group});" for group in groups]
+    return [f"            {line}" for line in text]

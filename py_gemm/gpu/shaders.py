@@ -68,7 +68,12 @@ KERNELS["int8_finish"] = Kernel(
 # A and B a second time, as vectors of four.
 _VECTORS = (*_PRODUCT, "read", "read")
 KERNELS |= {
-    tile.kernel: Kernel(("decode", "epilogue", "product", "finish"), _VECTORS, ("a", "b"), text=partial(kernel_text, tile))
+    tile.kernel: Kernel(
+        ("decode", "epilogue", "product", "finish"),
+        _PRODUCT if tile.scalar else _VECTORS,
+        ("a", "b"),
+        text=partial(kernel_text, tile),
+    )
     for tile in TILES
 }
 

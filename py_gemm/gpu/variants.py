@@ -272,20 +272,22 @@ def _register_row(tile: RegisterTile) -> Variant:
         return most >= tile.invocations and limits.max_compute_workgroup_storage_size >= tile.workgroup_bytes
 
     wanted = f"{tile.invocations} invocations and {tile.workgroup_bytes:,} bytes of workgroup memory in a workgroup"
+    # Where k is not split, nothing depends on the rows and products beside an element.
+    asked = (_PLAIN_TYPES, _FAST, _FOUR_BUFFERS) if tile.scalar else (_FLOAT32, _FAST, _ANY_BITS, _SIX_BUFFERS)
     return Variant(
         tile.name,
         tile.kernel,
         (tile.rows, tile.columns, tile.depth),
         SummationOrder(CHAIN, 1, 1),
-        (_FLOAT32, _FAST, _ANY_BITS, _SIX_BUFFERS, Condition(wanted, enough)),
-        splits=True,
+        (*asked, Condition(wanted, enough)),
+        splits=not tile.scalar,
         tuned=True,
         deepest=tile.deepest,
     )
 
 
-# Larger tiles for float32. Which of them is the fastest is a matter of the device: one is taken where the tuner, or the table of
-# gpu/tuned.py, prefers it there.
+# Larger tiles for float32 (the scalar one for 16 bits too). Which of them is the fastest is a matter of the device: one is taken
+# where the tuner, or the table of gpu/tuned.py, prefers it there.
 REGISTER_ROWS = tuple(_register_row(tile) for tile in TILES)
 
 # The portable row serves both modes and every shape on every device within WebGPU's guaranteed limits; it stays last.

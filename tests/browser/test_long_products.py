@@ -112,14 +112,14 @@ def tuned(host: PyodideHost) -> Any:
     code = """
 from py_gemm import devices
 from py_gemm.gpu import tuner
-from py_gemm.gpu.tuned import shipped_row
+from py_gemm.gpu.tuned import adapter_key, shipped_row
 from py_gemm.gpu.variants import REGISTER_ROWS, TILED
 tuner.VARIANTS, tuner.SOFTWARE_CUBES, tuner.MARGIN = (REGISTER_ROWS[0], TILED), (64,), 0.0
 first = gpu.capabilities.preferred == shipped_row(gpu.capabilities)
 found = await pg.tune_async()
 devices.forget_devices()
 fresh = await pg.request_device_async("webgpu")
-await gpu._bridge.remember("1 webgpu " + gpu.capabilities.adapter, "")
+await gpu._bridge.remember(adapter_key(gpu.capabilities), "")
 devices.forget_devices()
 forget_prepared()
 every = sorted(found.rates) == sorted(row.name for row in tuner.VARIANTS)

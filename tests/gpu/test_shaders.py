@@ -16,7 +16,8 @@ from py_gemm.gpu.variants import REGISTER_ROWS, VARIANTS
 KEYS = [
     *(ShaderKey("gemm_tiled", pair) for pair in product(READABLE, READABLE)),
     *(ShaderKey(row.kernel, pair) for row in VARIANTS if row.shape_conditions for pair in product(READABLE, READABLE)),
-    *(ShaderKey(row.kernel, (FLOAT32, FLOAT32)) for row in REGISTER_ROWS),
+    *(ShaderKey(row.kernel, (FLOAT32, FLOAT32)) for row in REGISTER_ROWS if row.splits),
+    *(ShaderKey(row.kernel, pair) for row in REGISTER_ROWS if not row.splits for pair in product(READABLE, READABLE)),
     ShaderKey("gemm_splitk_sum", ()),
     ShaderKey("gemm_exact_end", ()),
     ShaderKey("elementwise", ()),

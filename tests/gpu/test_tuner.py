@@ -16,12 +16,14 @@ from py_gemm import devices
 from py_gemm.gpu import tuned
 from py_gemm.gpu.capabilities import Capabilities
 from py_gemm.gpu.operation import GemmOperation
-from py_gemm.gpu.tuner import Tuner
+from py_gemm.gpu.pacing import Paced
+from py_gemm.gpu.tuner import REPEATS, Tuner
 from py_gemm.gpu.variants import REGISTER_ROWS, TILED, VARIANTS
 from py_gemm.prepare import forget_prepared
 
 MADE_UP = Capabilities("vulkan", "a made-up adapter")
 SOME = (REGISTER_ROWS[3], TILED)
+(SCALAR,) = [row for row in REGISTER_ROWS if not row.splits]
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +68,18 @@ def test_a_row_that_computes_something_else_may_not_win(device: Any, monkeypatch
     assert "refused" in str(found)
 
 
+def test_a_product_in_several_submissions_is_timed_whole(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("py_gemm.gpu.tuner.SOFTWARE_CUBES", (160,))
+    monkeypatch.setattr("py_gemm.gpu.tuner.HARDWARE_CUBES", (160,))
+    monkeypatch.setattr(device.pace, "rate", 1.0)
+    timed = []
+    for pending in Tuner(device, (TILED,)).work():
+        pending.wait()
+        if isinstance(pending, Paced):
+            timed.append(pending)
+    assert len(timed) == REPEATS + 1
+
+
 def test_candidates_are_all_rows_that_the_device_can_run(device: Any) -> None:
     assert set(Tuner(device).candidates) == {row for row in VARIANTS if not row.shape_conditions and not row.exact}
 
@@ -73,7 +87,8 @@ def test_candidates_are_all_rows_that_the_device_can_run(device: Any) -> None:
 def test_the_table_names_rows_that_there_are() -> None:
     names = {row.name for row in REGISTER_ROWS}
     assert {row for _, row in tuned.SHIPPED} <= names
-    assert tuned.shipped_row(replace(MADE_UP, adapter="google SwiftShader")) in names
+    for adapter in ("google SwiftShader", "llvmpipe (LLVM 15.0.6, 256 bits)"):
+        assert tuned.shipped_row(replace(MADE_UP, adapter=adapter)) == SCALAR.name in names
     assert tuned.shipped_row(MADE_UP) is None
 
 

@@ -1,0 +1,135 @@
+"""Figures as Markdown tables. Pure. What could not be measured is listed with its reason below its table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PLACES = {
+    "chromium": "CPU in Chromium",
+    "node": "CPU in Node",
+    "wasmtime": "CPU outside the browser",
+    "page": "CPU in this page",
+    "webgpu": "WebGPU",
+    "wgpu": "GPU outside the browser",
+}
+_TITLES = {
+    "products": "10⁹ operations a second",
+    "gpu": "10⁹ operations a second, result read back, host clock",
+    "vectors": "One row: milliseconds",
+    "one call": "One call into WebAssembly, arguments ready: 10⁹ operations a second",
+    "front door": "A small product by the front door: µs",
+    "threads": "Threads: 10⁹ operations a second",
+}
+_UNITS = {"vectors": 1e3, "front door": 1e6}
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The whole report."""
+    parts = [_place(name, figures) for name, figures in report["places"].items()]
+    if report.get("goals"):
+        parts.append(_goals(report["goals"]))
+    return "\n".join(parts)
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table; the first column is text, the others are figures."""
+    rule = "|---|" + "---:|" * (len(header) - 1)
+    return "\n".join([f"| {' | '.join(header)} |", rule, *(f"| {' | '.join(row)} |" for row in rows), ""])
+
+
+def title(name: str) -> str:
+    return PLACES.get(name, name)
+
+
+def figure(value: float) -> str:
+    """Three digits that count."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _place(name: str, figures: dict[str, Any]) -> str:
+    about = ", ".join(f"{key} {value}" for key, value in figures["about"].items())
+    parts = [f"## {title(name)}\n\n{about}\n"]
+    if "failure" in figures:
+        parts.append(f"Not measured: {figures['failure']}\n")
+    for section in dict.fromkeys(row["section"] for row in figures["rows"]):
+        rows = [row for row in figures["rows"] if row["section"] == section]
+        parts.append(f"### {_TITLES[section]}\n\n{_section(section, rows)}")
+        errors = _errors(rows) if section in ("products", "gpu") else ""
+        if errors:
+            parts.append(f"### Largest error, to the largest element\n\n{errors}")
+        missing = _missing(rows)
+        if missing:
+            parts.append(f"Not measured:\n\n{missing}")
+    return "\n".join(parts)
+
+
+def _section(section: str, rows: list[dict[str, Any]]) -> str:
+    names = _names(rows)
+    unit = _UNITS.get(section)
+    header = ["product", "kernel", *names]
+    compared = section in ("products", "gpu")
+    header += ["to the best other"] if compared else []
+    header += ["GPU clock, ms"] if section == "gpu" else []
+    lines = []
+    for row in rows:
+        entries = {entry["name"]: entry for entry in row["entries"] if "failure" not in entry}
+        cells = [
+            "" if name not in entries else figure(entries[name]["rate"] if unit is None else entries[name]["seconds"] * unit)
+            for name in names
+        ]
+        lines.append([row["label"], entries.get("py_gemm", {}).get("note", ""), *cells])
+        if compared:
+            lines[-1].append(_against_best(entries))
+        if section == "gpu":
+            clock = entries.get("py_gemm", {}).get("gpu_seconds")
+            lines[-1].append("" if clock is None else figure(clock * 1e3))
+    return table(header, lines)
+
+
+def best_other(entries: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
+    """The fastest that is not of py_gemm."""
+    others = [entry for entry in entries.values() if entry["kind"] == "peer"]
+    return max(others, key=lambda entry: float(entry["rate"]), default=None)
+
+
+def _against_best(entries: dict[str, dict[str, Any]]) -> str:
+    best = best_other(entries)
+    return f"**{entries['py_gemm']['rate'] / best['rate']:.2f}** ({best['name']})" if best and "py_gemm" in entries else ""
+
+
+def _names(rows: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(entry["name"] for row in rows for entry in row["entries"]))
+
+
+def _errors(rows: list[dict[str, Any]]) -> str:
+    names = list(dict.fromkeys(entry["name"] for row in rows for entry in row["entries"] if "error" in entry))
+    lines = []
+    for row in rows:
+        found = {entry["name"]: entry["error"] for entry in row["entries"] if "error" in entry}
+        integer = "int8" in row["label"]
+        texts = {name: ("exact" if value == 0 else "WRONG") if integer else f"{value:.1e}" for name, value in found.items()}
+        lines.append([row["label"], *(texts.get(name, "") for name in names)])
+    return table(["product", *names], lines) if names else ""
+
+
+def _missing(rows: list[dict[str, Any]]) -> str:
+    """Who could not take part, and why: one line for each reason of each contender."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for entry in row["entries"]:
+            if "failure" in entry:
+                reasons.setdefault((entry["name"], entry["failure"]), []).append(row["label"])
+    return (
+        "\n".join(f"- {name}, {', '.join(labels)}: {reason}" for (name, reason), labels in reasons.items()) + "\n"
+        if reasons
+        else ""
+    )
+
+
+def _goals(goals: list[dict[str, Any]]) -> str:
+    lines = []
+    for goal in goals:
+        word = "not measured" if goal["met"] is None else "**met**" if goal["met"] else "not met"
+        found = "" if goal["found"] is None else figure(goal["found"])
+        lines.append([title(goal["place"]), goal["goal"], f"{'≤' if goal['at_most'] else '≥'} {goal['wanted']:g}", found, word])
+    return "## Goals\n\n" + table(["place", "ratio", "wanted", "measured", "verdict"], lines)

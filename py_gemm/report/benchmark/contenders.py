@@ -104,7 +104,7 @@ def ours_on_gpu(product: Product, a: Array, b: Array, device: Any, name: str = "
             waits = partial(pg.int8_gemm_async, a, b, device=device)
         else:
             types = {"dtype": "bfloat16"} if product.type == "bfloat16" else {}
-            left, right = (await pg.asarray_async(each, device=device, **types) for each in (a, b))
+            left, right = [await pg.asarray_async(each, device=device, **types) for each in (a, b)]
             waits = partial(pg.gemm_async, left, right, transpose_b=product.transposed, dtype="float32")
 
         async def call() -> None:

@@ -51,16 +51,24 @@ def _place(name: str, figures: dict[str, Any]) -> str:
     parts = [f"## {title(name)}\n\n{about}\n"]
     if "failure" in figures:
         parts.append(f"Not measured: {figures['failure']}\n")
-    for section in dict.fromkeys(row["section"] for row in figures["rows"]):
-        rows = [row for row in figures["rows"] if row["section"] == section]
-        parts.append(f"### {_TITLES[section]}\n\n{_section(section, rows)}")
+    for section, kind in dict.fromkeys((row["section"], _kind(row)) for row in figures["rows"]):
+        rows = [row for row in figures["rows"] if (row["section"], _kind(row)) == (section, kind)]
+        parts.append(f"### {kind}{_TITLES[section]}\n\n{_section(section, rows)}")
         errors = _errors(rows) if section in ("products", "gpu") else ""
         if errors:
-            parts.append(f"### Largest error, to the largest element\n\n{errors}")
+            parts.append(f"Largest error, to the largest element:\n\n{errors}")
         missing = _missing(rows)
         if missing:
             parts.append(f"Not measured:\n\n{missing}")
     return "\n".join(parts)
+
+
+def _kind(row: dict[str, Any]) -> str:
+    """Products of one kind of numbers share a table: they have the same contenders."""
+    if row["section"] not in ("products", "gpu"):
+        return ""
+    type_name = row["label"].split()[0]
+    return "float32: " if type_name == "float32" else "int8: " if type_name.endswith("int8") else "Other floats: "
 
 
 def _section(section: str, rows: list[dict[str, Any]]) -> str:

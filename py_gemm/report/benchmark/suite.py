@@ -76,8 +76,7 @@ def about(device: Any) -> dict[str, str]:
     found = {"py_gemm": pg.__version__, "numpy": np.__version__, "python": platform.python_version()}
     if device == "cpu":
         return {**found, "engine": pg.request_device("cpu").info["engine"]}
-    software = " (software)" if device.capabilities.is_software else ""
-    return {**found, "adapter": f"{device.adapter}{software}"}
+    return {**found, "adapter": device.adapter}
 
 
 def tokens(type_name: str) -> list[str]:

@@ -176,26 +176,30 @@ function codesOf({ a, b }) {
   return { a: elementOf(a).code, b: elementOf(b).code };
 }
 
+const IN_NODE = typeof (/** @type {any} */ (globalThis).process?.versions?.node) === "string";
+
 /**
- * TensorFlow.js with one of its back ends. Its files are scripts that hang themselves on the global object, modules or not.
+ * TensorFlow.js with one of its back ends. In a page its files are scripts that hang themselves on the global object, modules or not.
  * @param {URL} root
  * @param {"wasm" | "webgpu"} backend
  */
 async function tensorflow(root, backend) {
-  const scope = /** @type {any} */ (globalThis);
-  await load(new URL("@tensorflow/tfjs-core/dist/tf-core.min.js", root));
+  const kind = IN_NODE ? "node" : "min";
+  const core = await load(new URL(`@tensorflow/tfjs-core/dist/tf-core.${kind}.js`, root));
+  const tf = core.default ?? /** @type {any} */ (globalThis).tf;
   const folder = new URL(`@tensorflow/tfjs-backend-${backend}/dist/`, root);
-  await load(new URL(`tf-backend-${backend}.min.js`, folder), async () => {
+  await load(new URL(`tf-backend-${backend}.${kind}.js`, folder), async (module) => {
+    const wasm = module.default ?? tf.wasm;
     if (backend === "wasm") {
-      scope.tf.wasm.setWasmPaths(folder.href);
-      scope.tf.wasm.setThreadsCount(1);
+      wasm.setWasmPaths(IN_NODE ? decodeURIComponent(folder.pathname) : folder.href);
+      wasm.setThreadsCount(1);
     }
   });
-  if (!(await scope.tf.setBackend(backend))) {
+  if (!(await tf.setBackend(backend))) {
     throw new Error(`its ${backend} back end does not start here`);
   }
-  await scope.tf.ready();
-  return scope.tf;
+  await tf.ready();
+  return tf;
 }
 
 /**
@@ -273,9 +277,9 @@ async function jax(root, product, a, b, device) {
 /** @type {Maker} */
 async function jaxCpu(root, product, a, b) {
   requireTypes(product, ["float32"]);
-  return withOneProcessor(async () => {
+  return withoutWorkers(async () => {
     const job = await jax(root, product, a, b, "wasm");
-    await job.run(1); // its workers are counted at the first product
+    await job.run(1); // its kernels are made for the first product
     return job;
   });
 }
@@ -287,17 +291,23 @@ async function jaxGpu(root, product, a, b) {
 }
 
 /**
- * jax-js starts a worker for each processor that the page reports, and has no switch for it.
+ * jax-js starts a worker for each processor where it finds workers, and has no switch for it; without, it works on this thread.
  * @template T
  * @param {() => Promise<T>} work
  * @returns {Promise<T>}
  */
-async function withOneProcessor(work) {
-  Object.defineProperty(navigator, "hardwareConcurrency", { value: 1, configurable: true });
+async function withoutWorkers(work) {
+  const scope = /** @type {any} */ (globalThis);
+  const kept = Object.getOwnPropertyDescriptor(scope, "Worker");
+  Object.defineProperty(scope, "Worker", { value: undefined, configurable: true, writable: true });
   try {
     return await work();
   } finally {
-    delete (/** @type {any} */ (navigator).hardwareConcurrency);
+    if (kept) {
+      Object.defineProperty(scope, "Worker", kept);
+    } else {
+      delete scope.Worker;
+    }
   }
 }
 

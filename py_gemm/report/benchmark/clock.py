@@ -19,6 +19,7 @@ from ...errors import GemmError
 # One turn lasts at least this long: clocks of browsers step by 5 to 100 us.
 SHORTEST_TURN_S = 0.004
 MOST_CALLS = 2000
+_DEVICE_TURNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ QUICK, USUAL, FULL = Pace(3, 1, 0.4), Pace(7, 3, 2.0), Pace(15, 5, 6.0)
 class Contender:
     """run(count): makes the product `count` times, seconds for one. result: of the last run. note: which kernel ran.
 
-    kind: "ours", "peer" or "loop". operations: where they are not the product's. gpu_seconds: the device's own clock.
+    kind: "ours", "peer" or "loop". operations: where they are not the product's. gpu_seconds: makes the product once more and gives
+    its seconds by the device's own clock, None where it has none.
     """
 
     name: str
@@ -46,7 +48,7 @@ class Contender:
     result: Callable[[], NDArray[Any] | None] = lambda: None
     note: Callable[[], str] = lambda: ""
     operations: int | None = None
-    gpu_seconds: Callable[[], float | None] = lambda: None
+    gpu_seconds: Callable[[], Awaitable[float | None]] | None = None
     close: Callable[[], None] = lambda: None
 
 
@@ -154,8 +156,18 @@ async def interleaved(entrants: list[Entrant], pace: Pace, proceed: Callable[[st
                 times.seconds.append(await times.contender.run(times.calls))
             except trouble as error:
                 times.failure = first_line(error)
-                continue
-            on_device = times.contender.gpu_seconds()
-            if on_device is not None:
-                times.gpu_seconds.append(on_device)
+    for times in field_:
+        await _ask_device(times, trouble)
     return field_
+
+
+async def _ask_device(times: Times, trouble: tuple[type[BaseException], ...]) -> None:
+    """A few products by the device's own clock."""
+    if times.contender is None or times.contender.gpu_seconds is None or times.failure:
+        return
+    try:
+        found = [await times.contender.gpu_seconds() for _ in range(_DEVICE_TURNS)]
+    except trouble as error:
+        times.failure = first_line(error)
+        return
+    times.gpu_seconds = [each for each in found if each is not None]

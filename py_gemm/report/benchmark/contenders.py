@@ -94,33 +94,46 @@ def _last_variant() -> str:
 
 
 def ours_on_gpu(product: Product, a: Array, b: Array, device: Any, name: str = "py_gemm") -> Entrant:
-    """py_gemm on a GPU: operands there, the result read back; `gpu_seconds` is of the last product of a turn."""
+    """py_gemm on a GPU: operands there, the result read back. In a page it is awaited, outside it is not."""
     last: list[Array] = []
-    clocks: list[float | None] = [None]
-    note: list[str] = [""]
+    note = [""]
+    types = {"dtype": "bfloat16"} if product.type == "bfloat16" else {}
+    told = {"transpose_b": product.transposed, "dtype": "float32"}
 
     async def make() -> Contender:
-        if product.is_integer:  # the front door takes host arrays here
-            waits = partial(pg.int8_gemm_async, a, b, device=device)
-        else:
-            types = {"dtype": "bfloat16"} if product.type == "bfloat16" else {}
-            left, right = [await pg.asarray_async(each, device=device, **types) for each in (a, b)]
-            waits = partial(pg.gemm_async, left, right, transpose_b=product.transposed, dtype="float32")
+        left, right = [
+            await pg.asarray_async(each, device=device, **types) if IN_BROWSER else pg.asarray(each, device=device, **types)
+            for each in (a, b)
+        ]
 
-        async def call() -> None:
-            result = await waits()
+        async def call_in_page() -> None:
+            last[:] = [await (await pg.gemm_async(left, right, **told)).numpy_async()]
+
+        def call() -> None:
+            last[:] = [pg.gemm(left, right, **told).numpy()]
+
+        plain = awaited(call_in_page) if IN_BROWSER else prompt(call)
+
+        async def run(count: int) -> float:
+            seconds = await plain(count)
             note[0] = _last_variant()
-            pending = getattr(result, "_pending", None)
-            last[:] = [await result.numpy_async() if hasattr(result, "numpy_async") else result]
+            return seconds
+
+        async def gpu_seconds() -> float | None:
+            """Of a product of host arrays: py_gemm reads the device's clock together with the result."""
+            host = {**told, **_arguments(product), "device": device}
+            if IN_BROWSER:
+                await pg.gemm_async(a, b, **host)
+            else:
+                pg.gemm(a, b, **host)
             report = pg.last_run()
-            clocks[0] = pending.gpu_seconds if pending is not None else (report.gpu_seconds if report else None)
+            return report.gpu_seconds if report else None
 
         def close() -> None:
-            if not product.is_integer:
-                left.release()
-                right.release()
+            left.release()
+            right.release()
 
-        return Contender(name, awaited(call), "ours", lambda: last[0], lambda: note[0], gpu_seconds=lambda: clocks[0], close=close)
+        return Contender(name, run, "ours", lambda: last[0], lambda: note[0], gpu_seconds=gpu_seconds, close=close)
 
     return Entrant(name, "ours", make)
 

@@ -76,9 +76,9 @@ def measure(places: Sequence[str], extent: str, variables: dict[str, str], peers
     if {"chromium", "webgpu"} & set(places):
         with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
             # Variables that choose the Vulkan driver of native tests would hide the browser's own.
-            environment = {key: value for key, value in os.environ.items() if not key.startswith("VK_")}
+            plain: dict[str, str | float | bool] = {key: value for key, value in os.environ.items() if not key.startswith("VK_")}
             arguments = [*BASE_ARGUMENTS, *WEBGPU_ARGUMENTS]
-            browser = playwright.chromium.launch(executable_path=variables[VARIABLE], args=arguments, env=environment)
+            browser = playwright.chromium.launch(executable_path=variables[VARIABLE], args=arguments, env=plain)
             wheel = build_wheel(Path(name))
             _measure_pages(browser, wheel, places, extent, peers, figures, further)
             browser.close()

@@ -96,7 +96,7 @@ def failures() -> tuple[type[BaseException], ...]:
 def first_line(error: BaseException) -> str:
     """What an error says, in one line."""
     text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0]
+    return text.splitlines()[0].removeprefix("Error: ")
 
 
 def prompt(call: Callable[[], object]) -> Callable[[int], Awaitable[float]]:

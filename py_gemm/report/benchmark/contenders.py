@@ -7,7 +7,6 @@ counts when it is back in the host's memory.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,12 +16,12 @@ import numpy as np
 import py_gemm as pg
 
 from ...configuration import KNOBS
+from ...devices import IN_BROWSER
 from ...errors import UnsupportedError
 from . import loop
 from .clock import Contender, Entrant, awaited, prompt
 from .products import Array, Product, wide
 
-IN_BROWSER = sys.platform == "emscripten"
 # A library that has not made its first product by then does not answer here.
 PATIENCE_S = 120
 
@@ -98,7 +97,7 @@ def ours_on_gpu(product: Product, a: Array, b: Array, device: Any, name: str = "
     last: list[Array] = []
     note = [""]
     types = {"dtype": "bfloat16"} if product.type == "bfloat16" else {}
-    told = {"transpose_b": product.transposed, "dtype": "float32"}
+    told: dict[str, Any] = {"transpose_b": product.transposed, "dtype": "float32"}
 
     async def make() -> Contender:
         left, right = [
@@ -223,7 +222,7 @@ class PagePeers:
 
             told = {"m": product.m, "k": product.k, "n": product.n, "a": product.type, "b": product.type}
             described = to_js({**told, "transposed": product.transposed}, dict_converter=js.Object.fromEntries)
-            views = [to_js(memoryview(np.ascontiguousarray(each).reshape(-1).view(np.uint8))) for each in (a, b)]
+            views = [to_js(memoryview(np.ascontiguousarray(each).data).cast("B")) for each in (a, b)]
             preparing = self._module.prepare(self._root, road, name, described, *views)
             try:
                 job = await asyncio.wait_for(preparing, PATIENCE_S)

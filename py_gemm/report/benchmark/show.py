@@ -24,7 +24,7 @@ _UNITS = {"vectors": 1e3, "front door": 1e6}
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """The whole report."""
+    """The whole report: `Benchmark.to_dict()`."""
     parts = [_place(name, figures) for name, figures in report["places"].items()]
     if report.get("goals"):
         parts.append(_goals(report["goals"]))

@@ -5,7 +5,6 @@ In a page the call is repeated by JavaScript, so that not even the way from Pyth
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from ...cpu.engines.host_memory import PinnedBuffer
 from ...cpu.gemm import CpuGemm
 from ...dtypes import FLOAT32
+from ...devices import IN_BROWSER
 from ...problem import Layout, Problem
 from .clock import Contender, prompt
 from .products import Array, Product
@@ -32,12 +32,13 @@ def ready_call(product: Product, a: Array, b: Array) -> Contender:
     gemm = CpuGemm()
     d = np.empty((product.m, product.n), np.float32)
     held = [PinnedBuffer(each, writable=each is d) for each in (a, b, d)]
-    layouts = [Layout(FLOAT32, columns, 1) for columns in (product.k, product.n, product.n)]
-    call = gemm.prepare(Problem(product.m, product.n, product.k, *layouts))
+    left, right, result = (Layout(FLOAT32, columns, 1) for columns in (product.k, product.n, product.n))
+    problem = Problem(product.m, product.n, product.k, left, right, result)
+    call = gemm.prepare(problem)
     addresses = (held[0].address, held[1].address, 0, held[2].address, 0)
-    if sys.platform != "emscripten":
+    if not IN_BROWSER:
         return Contender("py_gemm", prompt(lambda: call(*addresses)), "ours", lambda: d, lambda: call.variant)
-    kernel, numbers = _overheard(gemm, product, layouts, addresses)
+    kernel, numbers = _overheard(gemm, problem, addresses)
     from pyodide.code import run_js
 
     repeat = run_js(_REPEAT)
@@ -69,7 +70,7 @@ class _Listener:
         return call
 
 
-def _overheard(gemm: CpuGemm, product: Product, layouts: list[Layout], addresses: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
+def _overheard(gemm: CpuGemm, problem: Problem, addresses: tuple[int, int, int, int, int]) -> tuple[Any, tuple[int, ...]]:
     """The exported kernel of a product and the numbers it is called with."""
     engine: Any = gemm.engine
     load = engine.load
@@ -81,7 +82,7 @@ def _overheard(gemm: CpuGemm, product: Product, layouts: list[Layout], addresses
 
     engine.load = load_listening
     try:
-        call = gemm.prepare(Problem(product.m, product.n, product.k, *layouts))
+        call = gemm.prepare(problem)
         call(*addresses)
     finally:
         del engine.load

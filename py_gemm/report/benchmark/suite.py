@@ -13,6 +13,7 @@ import py_gemm as pg
 
 from ...configuration import KNOBS
 from ...cpu.families import ROWS
+from ...devices import IN_BROWSER
 from ...dtypes import FLOAT32, FLOAT64, INT32
 from . import contenders as who
 from .clock import FULL, QUICK, USUAL, Contender, Entrant, Pace, Times, failures, first_line, interleaved
@@ -71,6 +72,18 @@ async def measure_gpu(around: Surroundings, device: Any) -> Figures:
     return {"about": about(device), "rows": rows}
 
 
+async def measure_product(around: Surroundings, product: Product, device: Any) -> dict[str, Any]:
+    """One row for a page to show: py_gemm on "cpu" or on a GPU device, NumPy, and the other libraries of that road."""
+    a, b = operands(product)
+    on_cpu = device == "cpu"
+    entrants = [who.ours_on_cpu(product, a, b), who.the_loop("float32")] if on_cpu else [who.ours_on_gpu(product, a, b, device)]
+    shared = ("float32",) if on_cpu else ("float32", "float16")  # the types that other libraries know on this road
+    if around.peers and product.type in shared:
+        entrants += around.peers.entrants("cpu" if on_cpu else "gpu", product, a, b)
+    entrants.append(who.numpy_product(product, a, b))
+    return await _row(around, "products" if on_cpu else "gpu", product, a, b, entrants)
+
+
 def about(device: Any) -> dict[str, str]:
     """Where the figures come from."""
     found = {"py_gemm": pg.__version__, "numpy": np.__version__, "python": platform.python_version()}
@@ -117,7 +130,7 @@ def _cpu_rows(around: Surroundings) -> Iterator[_Parts]:
 
 def _float32_peers(around: Surroundings, product: Product, a: Any, b: Any) -> list[Entrant]:
     page = around.peers.entrants("cpu", product, a, b) if around.peers else []
-    torch = [] if who.IN_BROWSER else [who.torch_product(product, a, b)]
+    torch = [] if IN_BROWSER else [who.torch_product(product, a, b)]
     found = [who.the_loop("float32"), *around.more, who.numpy_product(product, a, b), who.scipy_product(product, a, b)]
     return [*found, *torch, *page]
 

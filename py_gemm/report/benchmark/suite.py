@@ -76,7 +76,7 @@ async def measure_product(around: Surroundings, product: Product, device: Any) -
     """One row for a page to show: py_gemm on "cpu" or on a GPU device, NumPy, and the other libraries of that road."""
     a, b = operands(product)
     on_cpu = device == "cpu"
-    entrants = [who.ours_on_cpu(product, a, b), who.the_loop("float32")] if on_cpu else [who.ours_on_gpu(product, a, b, device)]
+    entrants = [who.ours_on_cpu(product, a, b), who.the_loop(product.type)] if on_cpu else [who.ours_on_gpu(product, a, b, device)]
     shared = ("float32",) if on_cpu else ("float32", "float16")  # the types that other libraries know on this road
     if around.peers and product.type in shared:
         entrants += around.peers.entrants("cpu" if on_cpu else "gpu", product, a, b)

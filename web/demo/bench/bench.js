@@ -154,12 +154,11 @@ async function run() {
   }
 }
 
-/** @param {string} text  "float32 512³, tfjs-wasm" */
-function stage(text) {
-  setText(status, `${text}…`);
-  for (const chart of charts.values()) {
-    const label = part(chart, "label", HTMLElement).textContent ?? "";
-    chart.classList.toggle("current", chart.classList.contains("waiting") && text.startsWith(label));
+/** @param {{ road: string, label: string, name: string }} what  the contender whose turn it is */
+function stage({ road, label, name }) {
+  setText(status, `${label}, ${name}…`);
+  for (const [key, chart] of charts) {
+    chart.classList.toggle("current", key === `${road} ${label}`);
   }
 }
 

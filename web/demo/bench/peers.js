@@ -253,8 +253,11 @@ async function tensorflowGpu(root, product, a, b) {
  * @param {"wasm" | "webgpu"} device
  */
 async function jax(root, product, a, b, device) {
-  const library = await load(new URL("@jax-js/jax/dist/index.js", root));
-  if (!(await withoutWorkers(() => library.init(device))).includes(device)) {
+  const [library, devices] = await withoutWorkers(async () => {
+    const module = await load(new URL("@jax-js/jax/dist/index.js", root)); // it looks for workers while it loads
+    return [module, await module.init(device)];
+  });
+  if (!devices.includes(device)) {
     throw new Error(`its ${device} device does not start here`);
   }
   const { numpy, jit } = library;

@@ -46,6 +46,7 @@ class Session:
         self._gpu: Any = None
         self._no_gpu = ""
         self._figures: dict[str, dict[str, Any]] = {}
+        self._road = ""
 
     async def start(self) -> Any:
         """Asks for the GPU; what runs here, and the products that will be measured."""
@@ -81,7 +82,7 @@ class Session:
         try:
             for road in roads.to_py():
                 chosen = self._chosen(road, extent)
-                device = "cpu" if road == "cpu" else self._gpu
+                device, self._road = "cpu" if road == "cpu" else self._gpu, road
                 if not chosen:
                     continue
                 figures = self._figures["page" if road == "cpu" else "webgpu"] = {"about": about(device), "rows": []}
@@ -96,7 +97,8 @@ class Session:
     def _tell(self, text: str) -> None:
         if self._stopped():
             raise StoppedError
-        self._post("stage", text)
+        product, _, name = text.rpartition(", ")
+        self._post("stage", _plain({"road": self._road, "label": product, "name": name}))
 
     def report(self, form: str) -> str:
         """The figures so far as "markdown", "json" or "svg"."""

@@ -51,6 +51,7 @@ def add_options(bench: argparse.ArgumentParser, *, required: bool = True) -> Non
 
 
 def extent_of(options: argparse.Namespace) -> str:
+    """The extent: "quick", "usual" or "full"."""
     return "quick" if options.quick else "full" if options.full else "usual"
 
 

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 

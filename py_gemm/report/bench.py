@@ -1,7 +1,7 @@
 """`bench`: how fast py_gemm is here, next to what else is here, as ratios within one run.
 
-It measures what runs in this interpreter: the CPU road (wasmtime, or WebAssembly in a page) and GPUs, against NumPy and, where they are
-installed, scipy and torch. Browsers and the libraries of pages beside them are measured by `npm run bench` in a checkout.
+It measures what runs in this interpreter: the CPU road (wasmtime, or WebAssembly in a page) and GPUs, against NumPy and, where they
+are installed, scipy and torch. Browsers and the libraries of pages beside them are measured by `npm run bench` in a checkout.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Times several ways to the same end fairly: each is warmed, then all take turns, and the median of each one's turns counts.
 
-Machines share their cores, so only ratios within one such round mean something. A contender that fails leaves the round with its reason.
+Machines share their cores, so only ratios within one such round mean something. Who fails leaves the round with the reason.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Pace:
     seconds: float
 
 
-QUICK, USUAL, FULL = Pace(3, 1, 0.4), Pace(7, 3, 2.0), Pace(15, 5, 6.0)
+# Many short turns bear a shared machine better than a few.
+QUICK, USUAL, FULL = Pace(3, 1, 0.4), Pace(31, 3, 2.0), Pace(61, 5, 6.0)
 
 
 @dataclass(slots=True)
@@ -80,7 +81,8 @@ class Times:
 def failures() -> tuple[type[BaseException], ...]:
     """What may keep a contender from taking part; anything else is a defect of the benchmark."""
     found: tuple[type[BaseException], ...] = (
-        GemmError, ArithmeticError, AttributeError, ImportError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError,
+        GemmError, ArithmeticError, AttributeError, ImportError, LookupError, MemoryError, OSError, RuntimeError, TypeError,
+        ValueError,
     )  # fmt: skip
     if sys.platform == "emscripten":
         from pyodide.ffi import JsException
@@ -135,7 +137,7 @@ async def _calls_for_a_turn(contender: Contender) -> int:
 
 
 async def interleaved(entrants: list[Entrant], pace: Pace, proceed: Callable[[str], None]) -> list[Times]:
-    """Warm everyone, then let all take turns; the order moves by one from turn to turn. `proceed` hears who is next, and may raise."""
+    """Warm everyone, then let all take turns, in an order that moves by one each time. `proceed` hears who is next, and may raise."""
     field_ = [Times(entrant) for entrant in entrants]
     trouble = failures()
     for times in field_:

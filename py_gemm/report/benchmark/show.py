@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .goals import speed
+
 PLACES = {
     "chromium": "CPU in Chromium",
     "node": "CPU in Node",
@@ -87,22 +89,26 @@ def _section(section: str, rows: list[dict[str, Any]]) -> str:
         ]
         lines.append([row["label"], entries.get("py_gemm", {}).get("note", ""), *cells])
         if compared:
-            lines[-1].append(_against_best(entries))
+            lines[-1].append(_lead(row))
         if section == "gpu":
             clock = entries.get("py_gemm", {}).get("gpu_seconds")
             lines[-1].append("" if clock is None else figure(clock * 1e3))
     return table(header, lines)
 
 
-def best_other(entries: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
-    """The fastest that is not of py_gemm."""
-    others = [entry for entry in entries.values() if entry["kind"] == "peer"]
-    return max(others, key=lambda entry: float(entry["rate"]), default=None)
+def lead(row: dict[str, Any]) -> tuple[float, str] | None:
+    """How many times as fast py_gemm is as the fastest of the others in a row, and who that is."""
+    there = {entry["name"]: entry for entry in row["entries"] if "failure" not in entry}
+    others = [entry for entry in there.values() if entry["kind"] == "peer"]
+    if not others or "py_gemm" not in there:
+        return None
+    best = max(others, key=lambda entry: float(entry["rate"]))
+    return speed(there["py_gemm"], best), best["name"]
 
 
-def _against_best(entries: dict[str, dict[str, Any]]) -> str:
-    best = best_other(entries)
-    return f"**{entries['py_gemm']['rate'] / best['rate']:.2f}** ({best['name']})" if best and "py_gemm" in entries else ""
+def _lead(row: dict[str, Any]) -> str:
+    found = lead(row)
+    return f"**{figure(found[0])}** ({found[1]})" if found else ""
 
 
 def _names(rows: list[dict[str, Any]]) -> list[str]:

@@ -11,8 +11,8 @@ import numpy as np
 
 from ...cpu.engines.host_memory import PinnedBuffer
 from ...cpu.gemm import CpuGemm
-from ...dtypes import FLOAT32
 from ...devices import IN_BROWSER
+from ...dtypes import FLOAT32
 from ...problem import Layout, Problem
 from .clock import Contender, prompt
 from .products import Array, Product

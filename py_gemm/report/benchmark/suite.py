@@ -21,7 +21,7 @@ from .products import GPU_FULL, GPU_QUICK, GPU_USUAL, Product, Reference, cube, 
 from .small import ready_call
 
 # {"about": {...}, "rows": [{"section", "id", "label", "operations", "entries": [...]}]}; an entry has "name", "kind", "note" and
-# either "seconds", "rate" (10^9 operations a second), "turns", "error", "gpu_seconds" or "failure".
+# either "seconds" (the median of "turns"), "rate" (10^9 operations a second), "error", "gpu_seconds" or "failure".
 Figures = dict[str, Any]
 
 EXTENTS = ("quick", "usual", "full")
@@ -118,7 +118,7 @@ def _cpu_rows(around: Surroundings) -> Iterator[_Parts]:
         yield "products", product, a, b, [*entrants, who.numpy_product(product, a, b)]
     product = cube(middle, "int8")
     a, b = operands(product)
-    entrants = [who.ours_on_cpu(product, a, b), *_forced(product, a, b), _in_float32(middle), who.the_loop("float32")]
+    entrants = [who.ours_on_cpu(product, a, b), *_forced(product, a, b), _in_float32(middle), who.the_loop("float32"), *around.more]
     if around.peers:
         for kind in ("uint8", "int8"):
             each = cube(middle, kind)
@@ -210,7 +210,13 @@ def _entry(times: Times, product: Product, reference: Reference) -> dict[str, An
     if contender is None or seconds is None:
         return {**entry, "failure": times.failure or "not measured"}
     operations = contender.operations or product.flops
-    entry |= {"note": contender.note(), "seconds": seconds, "rate": operations / seconds / 1e9, "turns": len(times.seconds)}
+    entry |= {
+        "note": contender.note(),
+        "seconds": seconds,
+        "rate": operations / seconds / 1e9,
+        "turns": times.seconds,
+        "operations": operations,
+    }
     if times.gpu_seconds:
         entry["gpu_seconds"] = float(np.median(times.gpu_seconds))
     try:

@@ -18,7 +18,7 @@ import { duration, number, size } from "../format.js";
  * @property {number} [gpu_seconds]
  * @property {string} [failure]
  *
- * @typedef {{ road: "gpu" | "cpu", label: string, entries: Entry[] }} Row
+ * @typedef {{ road: "gpu" | "cpu", label: string, entries: Entry[], lead?: [number, string] }} Row  lead: how many times as fast as whom
  * @typedef {{ py_gemm: string, numpy: string, python: string, pyodide: string, adapter: string, no_gpu: string, peers: boolean, info: string }} Facts
  */
 
@@ -100,12 +100,12 @@ function draw(row) {
   table?.classList.toggle("ceiled", ceiling !== undefined);
   table?.style.setProperty("--ceiling", String((ceiling?.rate ?? 0) / longest));
   const ours = bars.find((entry) => entry.kind === "ours");
-  const best = bars.find((entry) => entry.kind === "peer");
   const lead = part(chart, "lead", HTMLElement);
-  if (ours && best) {
+  if (row.lead) {
+    const [times, other] = row.lead;
     const ratio = document.createElement("b");
-    ratio.textContent = `${number(ours.rate / best.rate)} ×`;
-    lead.replaceChildren(ratio, ` ${best.name}`);
+    ratio.textContent = `${number(times)} ×`;
+    lead.replaceChildren(ratio, ` ${other}`);
   }
   const missing = row.entries.filter((entry) => entry.failure !== undefined).map((entry) => `${entry.name}: ${entry.failure}.`);
   setText(part(chart, "missing", HTMLElement), [ours?.note && `Kernel ${ours.note}.`, ...missing].filter(Boolean).join(" "));

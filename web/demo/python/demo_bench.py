@@ -17,6 +17,7 @@ import py_gemm as pg
 from py_gemm.report.bench import Benchmark
 from py_gemm.report.benchmark.contenders import PagePeers
 from py_gemm.report.benchmark.products import Product, cube
+from py_gemm.report.benchmark.show import lead
 from py_gemm.report.benchmark.suite import Surroundings, about, measure_product
 
 # What the page measures, in this order: squares, then what a transformer multiplies (an encoder's rows, a decoder's one).
@@ -89,7 +90,7 @@ class Session:
                 for product in chosen:
                     row = await measure_product(around, product, device)
                     figures["rows"].append(row)
-                    self._post("row", _plain({**row, "road": road}))
+                    self._post("row", _plain({"road": road, "label": row["label"], "entries": row["entries"], "lead": lead(row)}))
         except StoppedError:
             return _plain({"stopped": True})
         return _plain({"stopped": False})

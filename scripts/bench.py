@@ -1,7 +1,7 @@
 """`npm run bench [-- OPTIONS]`: how fast it is, as ratios within one run, printed as Markdown tables.
 
-The CPU road in Chromium, in Node and outside (wasmtime), WebGPU in Chromium, and the GPU outside (wgpu), each next to other libraries;
-exact products; transfers. Without options all of it. `python -m py_gemm bench` hands over to this in a checkout.
+The CPU road in Chromium, in Node and outside (wasmtime), WebGPU in Chromium and the GPU outside (wgpu), each next to other
+libraries; exact products; transfers. Without options all of it. `python -m py_gemm bench` hands over to this in a checkout.
 What cannot be installed or measured is named with its reason. Machines share their cores, so only the ratios mean something.
 """
 

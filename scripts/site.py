@@ -46,7 +46,7 @@ class Site:
 
 
 def site(wheel: Path, pyodide: Path, peers: Table | None = None) -> Site:
-    """The whole site, with this wheel and the Pyodide in this folder, and the libraries that its benchmark page compares with, if any.
+    """The whole site, with this wheel, the Pyodide in this folder, and the libraries that its benchmark page compares with, if any.
     FileNotFoundError names what is missing."""
     demo = tree(ROOT / "web" / "demo")
     demo.pop("screenshot.png", None)  # the README's picture of the page

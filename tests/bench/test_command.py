@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,7 +78,7 @@ def test_nothing_asked_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def places(*words: str) -> tuple[str, ...]:
-    parser = bench.argparse.ArgumentParser()
+    parser = argparse.ArgumentParser()
     command.add_options(parser, required=False)
     return bench.places_of(parser.parse_args(words))
 
@@ -91,7 +93,7 @@ def test_which_places_are_measured() -> None:
 def test_libraries_that_cannot_be_installed_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(bench_peers, "FOLDER", tmp_path)
     monkeypatch.setattr(bench_peers, "_STAMP", tmp_path / "stamp")
-    monkeypatch.setattr(bench_peers.shutil, "which", lambda _: None)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
     assert bench_peers.table() == {}
     peers = bench.Peers.installed()
     assert peers.unavailable == "not installed: npm is not on the path"

@@ -49,8 +49,8 @@ def _entries(figures: dict[str, Any], row_id: str) -> dict[str, dict[str, Any]]:
 
 def speed(ours: dict[str, Any], other: dict[str, Any]) -> float:
     """How many times as fast one entry of a row is as another."""
-    work: float = ours["operations"] / other["operations"]
-    return work * median(its / mine for mine, its in zip(ours["turns"], other["turns"], strict=False))
+    turns: float = median(its / mine for mine, its in zip(ours["turns"], other["turns"], strict=False))
+    return turns * float(ours["operations"] / other["operations"])
 
 
 def rates(row_id: str, ours: str, other: str) -> Callable[[dict[str, Any]], Value]:

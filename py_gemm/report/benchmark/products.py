@@ -41,6 +41,7 @@ class Product:
 
 
 def cube(size: int, type_name: str = "float32") -> Product:
+    """A product of square matrices."""
     return Product(size, size, size, type_name)
 
 

@@ -40,6 +40,7 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def title(name: str) -> str:
+    """A place as people read it."""
     return PLACES.get(name, name)
 
 
@@ -133,11 +134,7 @@ def _missing(rows: list[dict[str, Any]]) -> str:
         for entry in row["entries"]:
             if "failure" in entry:
                 reasons.setdefault((entry["name"], entry["failure"]), []).append(row["label"])
-    return (
-        "\n".join(f"- {name}, {', '.join(labels)}: {reason}" for (name, reason), labels in reasons.items()) + "\n"
-        if reasons
-        else ""
-    )
+    return "".join(f"- {name}, {', '.join(labels)}: {reason}\n" for (name, reason), labels in reasons.items())
 
 
 def _goals(goals: list[dict[str, Any]]) -> str:

@@ -7,7 +7,8 @@ counts when it is back in the host's memory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -39,19 +40,32 @@ def call_on_cpu(product: Product, a: Array, b: Array) -> Callable[[], Array]:
     return partial(pg.matmul, a, right, device="cpu", **_arguments(product))
 
 
-def require_threads(threads: int) -> None:
-    """UnsupportedError where the CPU road runs on one thread only."""
-    if threads == 1:
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread on the CPU road, where there is a knob for more."""
+    if "threads" not in KNOBS:
+        yield
         return
+    pg.configure(threads=1)
+    try:
+        yield
+    finally:
+        pg.configure(threads=None)
+
+
+async def start_threads(threads: int) -> None:
+    """Return once so many are there. UnsupportedError where the CPU road runs on one only. Leaves the knob at 1."""
     if "threads" not in KNOBS:
         raise UnsupportedError("one thread only here: the kernels of this version run on the calling thread")
     pg.configure(threads=threads)
     try:
-        found = getattr(pg.request_device("cpu").capabilities, "threads", threads)
+        gemm = pg.request_device("cpu").gemm
+        await gemm.threads_up(1 << 40)
+        told: str = gemm.info["threads"]
     finally:
         pg.configure(threads=1)
-    if found < threads:
-        raise UnsupportedError("one thread only here")
+    if told.split()[0] != str(threads):
+        raise UnsupportedError(f"one thread only here: {told}")
 
 
 def ours_on_cpu(
@@ -67,7 +81,8 @@ def ours_on_cpu(
     usual = {knob: 1 if knob == "threads" else None for knob in forced}
 
     async def make() -> Contender:
-        require_threads(threads)
+        if threads > 1:
+            await start_threads(threads)
         plain = prompt(lambda: last.__setitem__(slice(None), [call()]))
 
         async def run(count: int) -> float:

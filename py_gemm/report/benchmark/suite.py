@@ -11,7 +11,6 @@ import numpy as np
 
 import py_gemm as pg
 
-from ...configuration import KNOBS
 from ...cpu.families import ROWS
 from ...devices import IN_BROWSER
 from ...dtypes import FLOAT32, FLOAT64, INT32
@@ -48,15 +47,10 @@ class Surroundings:
 
 async def measure_cpu(around: Surroundings) -> Figures:
     """The CPU road of this interpreter, on one thread unless a row says otherwise."""
-    if "threads" in KNOBS:
-        pg.configure(threads=1)
-    try:
+    with who.one_thread():
         rows = [await _row(around, *parts) for parts in _cpu_rows(around)]
-        rows += [row for row in (await _small_call(around), await _front_door(around)) if row]
+        rows += [await _small_call(around), await _front_door(around)]
         rows += [await _row(around, *parts) for parts in _thread_rows(around)]
-    finally:
-        if "threads" in KNOBS:
-            pg.configure(threads=None)
     return {"about": about("cpu"), "rows": rows}
 
 
@@ -81,7 +75,8 @@ async def measure_product(around: Surroundings, product: Product, device: Any) -
     if around.peers and product.type in shared:
         entrants += around.peers.entrants("cpu" if on_cpu else "gpu", product, a, b)
     entrants.append(who.numpy_product(product, a, b))
-    return await _row(around, "products" if on_cpu else "gpu", product, a, b, entrants)
+    with who.one_thread():
+        return await _row(around, "products" if on_cpu else "gpu", product, a, b, entrants)
 
 
 def about(device: Any) -> dict[str, str]:

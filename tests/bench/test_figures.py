@@ -86,7 +86,7 @@ def report() -> Benchmark:
 
 def test_tables(report: Benchmark) -> None:
     text = str(report)
-    assert "| float32 512³ |  | 30 | 20 | 40 |  | **1.5** (a <b> & c) |" in text
+    assert "| float32 512³ |  | 30 | 20 | 40 |  | **1.5** (a <b> & c) | 0.75 |" in text
     assert "- broken, float32 512³: no such luck" in text
     assert "Not measured: absent" in text
     assert "| float32 512³ | 3.0e-07 | 2.5e-01 |" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .goals import speed
@@ -77,10 +78,7 @@ def _kind(row: dict[str, Any]) -> str:
 def _section(section: str, rows: list[dict[str, Any]]) -> str:
     names = _names(rows)
     unit = _UNITS.get(section)
-    header = ["product", "kernel", *names]
-    compared = section in ("products", "gpu")
-    header += ["to the best other"] if compared else []
-    header += ["GPU clock, ms"] if section == "gpu" else []
+    further = _FURTHER.get(section, {})
     lines = []
     for row in rows:
         entries = {entry["name"]: entry for entry in row["entries"] if "failure" not in entry}
@@ -88,13 +86,9 @@ def _section(section: str, rows: list[dict[str, Any]]) -> str:
             "" if name not in entries else figure(entries[name]["rate"] if unit is None else entries[name]["seconds"] * unit)
             for name in names
         ]
-        lines.append([row["label"], entries.get("py_gemm", {}).get("note", ""), *cells])
-        if compared:
-            lines[-1].append(_lead(row))
-        if section == "gpu":
-            clock = entries.get("py_gemm", {}).get("gpu_seconds")
-            lines[-1].append("" if clock is None else figure(clock * 1e3))
-    return table(header, lines)
+        note = entries.get("py_gemm", {}).get("note", "")
+        lines.append([row["label"], note, *cells, *(cell(row, entries) for cell in further.values())])
+    return table(["product", "kernel", *names, *further], lines)
 
 
 def lead(row: dict[str, Any]) -> tuple[float, str] | None:
@@ -107,9 +101,30 @@ def lead(row: dict[str, Any]) -> tuple[float, str] | None:
     return speed(there["py_gemm"], best), best["name"]
 
 
-def _lead(row: dict[str, Any]) -> str:
+_Entries = dict[str, dict[str, Any]]
+
+
+def _lead(row: dict[str, Any], _entries: _Entries) -> str:
     found = lead(row)
     return f"**{figure(found[0])}** ({found[1]})" if found else ""
+
+
+def _of_the_loop(_row: dict[str, Any], entries: _Entries) -> str:
+    ours, loop = entries.get("py_gemm"), entries.get("FMA loop")
+    return f"{speed(ours, loop):.2f}" if ours and loop else ""
+
+
+def _device_clock(_row: dict[str, Any], entries: _Entries) -> str:
+    seconds = entries.get("py_gemm", {}).get("gpu_seconds")
+    return "" if seconds is None else figure(seconds * 1e3)
+
+
+# What else is said of py_gemm in the tables of a section.
+_FURTHER: dict[str, dict[str, Callable[[dict[str, Any], _Entries], str]]] = {
+    "products": {"to the best other": _lead, "of the loop": _of_the_loop},
+    "gpu": {"to the best other": _lead, "GPU clock, ms": _device_clock},
+    "one call": {"of the loop": _of_the_loop},
+}
 
 
 def _names(rows: list[dict[str, Any]]) -> list[str]:

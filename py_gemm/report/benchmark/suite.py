@@ -108,8 +108,7 @@ def _cpu_rows(around: Surroundings) -> Iterator[_Parts]:
         product = cube(middle, name)
         a, b = operands(product)
         others = [who.scipy_product(product, a, b)] if name == "float64" else []
-        forced = _forced(product, a, b) if name == "float64" else []
-        entrants = [who.ours_on_cpu(product, a, b), *forced, _in_float32(middle), who.the_loop(name), *others]
+        entrants = [who.ours_on_cpu(product, a, b), *_forced(product, a, b), _in_float32(middle), who.the_loop(name), *others]
         yield "products", product, a, b, [*entrants, who.numpy_product(product, a, b)]
     product = cube(middle, "int8")
     a, b = operands(product)

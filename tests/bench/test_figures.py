@@ -26,15 +26,18 @@ def test_every_goal_of_the_cpu_finds_its_rows(goal: Goal, level: dict[str, Any])
     assert goal.found(level) == pytest.approx(1.0)
 
 
+def met_where(ours: float, others: float) -> set[str]:
+    """The goals in Chromium that are met where py_gemm has one rate and everybody else, its own float32 among them, another."""
+    figures = cpu_figures(lambda name: ours if name.startswith("py_gemm") and name != "py_gemm float32" else others)
+    found = verdicts({"chromium": figures})
+    assert all(each["found"] is not None for each in found)
+    return {each["goal"] for each in found if each["met"]}
+
+
 def test_goals_are_met_and_missed_by_their_figures() -> None:
-    fast = cpu_figures(lambda name: 100.0 if name.startswith("py_gemm") and name != "py_gemm float32" else 10.0)
-    met = {each["goal"]: each["met"] for each in verdicts({"chromium": fast})}
-    assert met["float32 512³, to the FMA loop"] is True
-    assert met["1 × 4096 × 4096, time of int8 to float32"] is True
-    slow = cpu_figures(lambda name: 1.0 if name.startswith("py_gemm") and name != "py_gemm float32" else 10.0)
-    missed = [each for each in verdicts({"chromium": slow}) if "threads" not in each["goal"] and "16³" not in each["goal"]]
-    assert missed
-    assert all(each["met"] is False for each in missed if "float32" not in each["goal"].split("time of")[-1][:9])
+    goals = {each.text for each in GOALS if each.place == "chromium"}
+    assert goals - met_where(300.0, 10.0) == {"1024³, two threads to one"}
+    assert met_where(1.0, 10.0) == {"128³, two threads to one", "16³ by the front door, time to NumPy's @"}
 
 
 @pytest.mark.parametrize(("found", "met"), [(0.85, True), (0.849, False), (None, None)])
@@ -109,5 +112,8 @@ def test_picture_is_well_formed(report: Benchmark) -> None:
 
 
 def test_notebooks_show_the_picture(report: Benchmark) -> None:
+    style = report.to_svg().split("<style>")[1].split("</style>")[0]
+    selectors = re.findall(r"^ *([^\n{@]+) \{", style, re.M)
+    assert all(each.startswith(".py-gemm-bench") for each in selectors)  # nothing else in the page changes its looks
     assert report._repr_html_().startswith("<svg ")
     assert repr(report) == str(report)

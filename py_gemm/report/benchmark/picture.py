@@ -17,28 +17,31 @@ _BAR, _PITCH, _HEAD = 14, 22, 34
 _LEGEND = "10⁹ operations a second, medians of interleaved runs. Dashed: a loop of nothing but fused multiply-adds."
 _GPUS = ("webgpu", "wgpu")
 
+# Every rule is bound to the picture: in a notebook it lies in the page itself.
 _STYLE = """
-svg {
+.py-gemm-bench {
   color-scheme: light dark; --page: #f5f7f7; --ink: #10181d; --soft: #51606a;
   --gpu: #2743d2; --cpu: #b84e00; --other: #9fabb1;
 }
 @media (prefers-color-scheme: dark) {
-  svg { --page: #0d1316; --ink: #e9eff0; --soft: #9aaab2; --gpu: #8ea4ff; --cpu: #ff9c57; --other: #5d6b73; }
+  .py-gemm-bench {
+    --page: #0d1316; --ink: #e9eff0; --soft: #9aaab2; --gpu: #8ea4ff; --cpu: #ff9c57; --other: #5d6b73;
+  }
 }
-text {
+.py-gemm-bench text {
   font: 13px Inter, system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
   fill: var(--ink); font-variant-numeric: tabular-nums;
 }
-text.place { font: 26px "STIX Two Text", Cambria, "Times New Roman", serif; }
-text.product { font-weight: 600; font-size: 14px; }
-text.soft { fill: var(--soft); }
-text.ours { font-weight: 600; }
-.page { fill: var(--page); }
-.other { fill: var(--other); }
-.gpu { fill: var(--gpu); }
-.cpu { fill: var(--cpu); }
-.rule { stroke: var(--ink); stroke-width: 1; }
-.loop { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 3 3; }
+.py-gemm-bench text.place { font: 26px "STIX Two Text", Cambria, "Times New Roman", serif; }
+.py-gemm-bench text.product { font-weight: 600; font-size: 14px; }
+.py-gemm-bench text.soft { fill: var(--soft); }
+.py-gemm-bench text.ours { font-weight: 600; }
+.py-gemm-bench .page { fill: var(--page); }
+.py-gemm-bench .other { fill: var(--other); }
+.py-gemm-bench .gpu { fill: var(--gpu); }
+.py-gemm-bench .cpu { fill: var(--cpu); }
+.py-gemm-bench .rule { stroke: var(--ink); stroke-width: 1; }
+.py-gemm-bench .loop { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 3 3; }
 """
 
 
@@ -72,7 +75,8 @@ def svg(report: dict[str, Any]) -> str:
         )
     )
     height = y + _MARGIN
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" role="img">'
+    box = f'viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="py-gemm-bench" {box} role="img">'
     return "\n".join(
         [
             head,

@@ -114,16 +114,27 @@ function load(address, prepareOnce = async (module) => module) {
   return loading;
 }
 
-/** @type {Maker} */
-async function onnxCpu(root, product, a, b) {
+/**
+ * onnxruntime-web and a session of it for one product, on one thread.
+ * @param {URL} root
+ * @param {Product} product
+ * @param {"wasm" | "webgpu"} provider
+ */
+async function onnx(root, product, provider) {
   const folder = new URL("onnxruntime-web/dist/", root);
-  const ort = await load(new URL("ort.wasm.min.mjs", folder), async (module) => {
+  const ort = await load(new URL(`ort.${provider}.min.mjs`, folder), async (module) => {
     module.env.wasm.wasmPaths = folder.href;
     module.env.wasm.numThreads = 1;
     module.env.logLevel = "error";
     return module;
   });
-  const session = await ort.InferenceSession.create(matMulModel(product, codesOf(product)), { executionProviders: ["wasm"] });
+  const session = await ort.InferenceSession.create(matMulModel(product, codesOf(product)), { executionProviders: [provider] });
+  return { ort, session };
+}
+
+/** @type {Maker} */
+async function onnxCpu(root, product, a, b) {
+  const { ort, session } = await onnx(root, product, "wasm");
   const feeds = {
     a: new ort.Tensor(product.a, elementOf(product.a).view(a), [product.m, product.k]),
     b: new ort.Tensor(product.b, elementOf(product.b).view(b), shapeOfB(product)),
@@ -137,14 +148,7 @@ async function onnxCpu(root, product, a, b) {
 /** @type {Maker} */
 async function onnxGpu(root, product, a, b) {
   requireTypes(product, ["float32", "float16"]);
-  const folder = new URL("onnxruntime-web/dist/", root);
-  const ort = await load(new URL("ort.webgpu.min.mjs", folder), async (module) => {
-    module.env.wasm.wasmPaths = folder.href;
-    module.env.wasm.numThreads = 1;
-    module.env.logLevel = "error";
-    return module;
-  });
-  const session = await ort.InferenceSession.create(matMulModel(product, codesOf(product)), { executionProviders: ["webgpu"] });
+  const { ort, session } = await onnx(root, product, "webgpu");
   const device = await ort.env.webgpu.device;
   if (product.a === "float16" && !device.features.has("shader-f16")) {
     session.release();
@@ -152,7 +156,8 @@ async function onnxGpu(root, product, a, b) {
   }
   /** @type {(bytes: Uint8Array) => GPUBuffer} */
   const upload = (bytes) => {
-    const buffer = device.createBuffer({ size: Math.ceil(bytes.byteLength / 16) * 16, usage: 0x80 | 0x4 | 0x8 });
+    const size = Math.ceil(bytes.byteLength / 16) * 16;
+    const buffer = device.createBuffer({ size, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
     device.queue.writeBuffer(buffer, 0, bytes);
     return buffer;
   };

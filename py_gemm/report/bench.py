@@ -57,11 +57,18 @@ def bench(
 
     extent: "quick" (seconds), "usual" (minutes) or "full". progress: hears, before each contender's turn, what is measured; what it
     raises ends the measuring. more: further contenders of the float32 products.
-    ValueError for an unknown extent or kind, UnsupportedError where there is no such device. In a page a GPU is measured by
-    `bench_async` only: SyncUnavailableError.
+    ValueError for an unknown extent or kind, UnsupportedError where there is no such device. In a page it waits where Python can;
+    SyncUnavailableError elsewhere.
     """
-    if devices.IN_BROWSER and device != "cpu":
-        raise SyncUnavailableError("bench: a page waits for its GPU; write instead:  print(await pg.bench_async('webgpu'))")
+    if devices.IN_BROWSER:
+        from pyodide.ffi import can_run_sync, run_sync
+
+        if not can_run_sync():
+            raise SyncUnavailableError(
+                "bench: this entry into Python cannot wait; write instead:  print(await pg.bench_async('cpu'))"
+            )
+        found: Benchmark = run_sync(bench_async(device, extent=extent, progress=progress, more=more))
+        return found
     measuring = bench_async(device, extent=extent, progress=progress, more=more)
     try:
         measuring.send(None)

@@ -15,7 +15,7 @@ from scripts.bundle import pyodide_bundle
 from scripts.paths import ROOT
 from scripts.server import ISOLATED, Headers, SiteServer
 from scripts.site import Table, site
-from tests.browser.harness import Addresses, Complaints, address_of
+from tests.browser.harness import Addresses, Complaints, PyodideHost, PythonError, address_of
 from tests.browser.test_demo_page import LOW_CONTRAST, UNNAMED
 
 MADE_UP = "tests/browser/pages/made_up_peers.js"
@@ -126,6 +126,14 @@ def test_without_gpu_or_libraries_under_a_strict_policy_and_stopped(no_adapter_p
     expect(page.locator("#road-gpu")).to_be_hidden()
     expect(page.get_by_role("button", name="Copy as Markdown")).to_be_visible()
     expect(bench.run_button).to_have_attribute("aria-disabled", "false")
+
+
+def test_from_python_in_a_page(pyodide_page: PyodideHost) -> None:
+    code = "import py_gemm as pg; pg.bench('cpu', extent='quick').to_dict()['places']['page']['rows'][0]['entries']"
+    assert pyodide_page.run(code)[0]["error"] < 1e-6
+    with pytest.raises(PythonError, match="bench_async") as refused:
+        pyodide_page.run_sync_entry(code)
+    assert refused.value.type == "SyncUnavailableError"
 
 
 def test_page_that_the_command_drives(browser: Browser, wheel: Path) -> None:

@@ -61,7 +61,10 @@ async def measure_gpu(around: Surroundings, device: Any) -> Figures:
     for product in products:
         a, b = operands(product)
         entrants = [who.ours_on_gpu(product, a, b, device)]
-        entrants += around.peers.entrants("gpu", product, a, b) if around.peers else [who.numpy_product(product, a, b)]
+        if around.peers:
+            entrants += around.peers.entrants("gpu", product, a, b)
+        else:
+            entrants += [who.numpy_product(product, a, b)] + ([] if IN_BROWSER else [who.torch_product(product, a, b)])
         rows.append(await _row(around, "gpu", product, a, b, entrants))
     return {"about": about(device), "rows": rows}
 

@@ -12,7 +12,7 @@ from .show import figure, lead, title
 
 _WIDTH, _MARGIN, _GAP, _COLUMNS = 1040, 32, 40, 2
 _CHART = (_WIDTH - 2 * _MARGIN - _GAP * (_COLUMNS - 1)) // _COLUMNS
-_NAME, _VALUE = 180, 52
+_NAME, _VALUE = 180, 60
 _BAR, _PITCH, _HEAD = 14, 22, 34
 _LEGEND = "10⁹ operations a second, medians of interleaved runs. Dashed: a loop of nothing but fused multiply-adds."
 _GPUS = ("webgpu", "wgpu")
@@ -36,6 +36,7 @@ _STYLE = """
 .py-gemm-bench text.product { font-weight: 600; font-size: 14px; }
 .py-gemm-bench text.soft { fill: var(--soft); }
 .py-gemm-bench text.ours { font-weight: 600; }
+.py-gemm-bench text.value { paint-order: stroke; stroke: var(--page); stroke-width: 5px; stroke-linejoin: round; }
 .py-gemm-bench .page { fill: var(--page); }
 .py-gemm-bench .other { fill: var(--other); }
 .py-gemm-bench .gpu { fill: var(--gpu); }
@@ -105,17 +106,19 @@ def _chart(x: int, y: int, row: dict[str, Any], hue: str) -> tuple[str, int]:
     found = lead(row)
     ahead = f"{figure(found[0])} × {found[1]}" if found else ""
     parts = [_text(x, y + 14, row["label"], "product"), _text(x + _CHART, y + 14, ahead, "soft", "end")]
+    values: list[str] = []
     for place, entry in enumerate(bars):
         top = y + _HEAD - 8 + place * _PITCH
         ours = entry["kind"] == "ours"
         length = max(1.0, room * entry["rate"] / longest)
         parts.append(_text(x, top + 12, entry["name"], "ours" if ours else "soft"))
         parts.append(f'<rect class="{hue if ours else "other"}" x="{left}" y="{top + 1}" width="{length:.1f}" height="{_BAR}"/>')
-        parts.append(_text(left + length + 7, top + 12, figure(entry["rate"]), "ours" if ours else "soft"))
+        values.append(_text(left + length + 7, top + 12, figure(entry["rate"]), "ours value" if ours else "soft value"))
     for rate in loops:
         at = left + room * rate / longest
         end = y + _HEAD - 8 + len(bars) * _PITCH
         parts.append(f'<line class="loop" x1="{at:.1f}" x2="{at:.1f}" y1="{y + _HEAD - 11}" y2="{end - 4}"/>')
+    parts += values  # above the line, which they interrupt
     return "\n".join(parts), _HEAD + len(bars) * _PITCH + 16
 
 

@@ -134,7 +134,7 @@ def _node(extent: str, peers: Peers) -> dict[str, Any]:
     words += [str(ROOT / peers.module), str(peers.folder), peers.unavailable]
     figures = _json_of(words, dict(os.environ))
     version = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout.strip()
-    figures["about"]["browser"] = f"Node {version.removeprefix('v')}"
+    figures["about"]["host"] = f"Node {version.removeprefix('v')}"
     return figures
 
 

@@ -59,7 +59,7 @@ class BenchPage:
         if "error" in outcome:
             raise RuntimeError(outcome["error"]["message"].strip().splitlines()[-1])
         figures: dict[str, Any] = json.loads(json.loads(outcome["result"]))
-        figures["about"]["browser"] = f"Chromium {self.version}"
+        figures["about"]["host"] = f"Chromium {self.version}"
         return figures
 
     def close(self) -> None:

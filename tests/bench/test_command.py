@@ -118,7 +118,7 @@ def test_run_in_node_with_libraries_of_which_one_fails() -> None:
     assert entries["py_gemm"]["error"] < 1e-5
     assert entries["honest"]["error"] < 1e-5
     assert entries["broken"]["failure"] == "no such luck"
-    assert figures["about"]["browser"].startswith("Node ")
+    assert figures["about"]["host"].startswith("Node ")
 
 
 def test_a_program_that_fails_is_quoted() -> None:

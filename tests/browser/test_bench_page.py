@@ -152,7 +152,7 @@ def test_page_that_the_command_drives(browser: Browser, wheel: Path) -> None:
     assert product["broken"]["failure"] == "no such luck"
     assert all(product[name]["error"] < 1e-6 for name in ("py_gemm", "honest", "NumPy @", "scipy BLAS"))
     assert "seconds" in rows["one call/float32 64³"]["py_gemm"]
-    assert figures["about"]["browser"].startswith("Chromium ")
+    assert figures["about"]["host"].startswith("Chromium ")
     assert any("float32 64³, honest" in text for text in heard)
     assert {entry["failure"] for row in gpu["rows"] for entry in row["entries"] if entry["kind"] == "peer"} == {page.unavailable}
     assert all(row["entries"][0]["error"] < 1e-6 for row in gpu["rows"])

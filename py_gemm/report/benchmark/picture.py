@@ -54,7 +54,7 @@ def svg(report: dict[str, Any]) -> str:
         rows = [row for row in figures["rows"] if row["section"] in ("products", "gpu") and _bars(row)]
         if not rows:
             continue
-        about = ", ".join(str(value) for key, value in figures["about"].items() if key in ("engine", "adapter", "browser"))
+        about = ", ".join(str(value) for key, value in figures["about"].items() if key in ("engine", "adapter", "host"))
         parts.append(f'<line class="rule" x1="{_MARGIN}" x2="{_WIDTH - _MARGIN}" y1="{y}" y2="{y}"/>')
         parts.append(_text(_MARGIN, y + 32, title(name), "place"))
         parts.append(_text(_WIDTH - _MARGIN, y + 30, about, "soft", "end"))

@@ -149,7 +149,9 @@ def _missing(rows: list[dict[str, Any]]) -> str:
         for entry in row["entries"]:
             if "failure" in entry:
                 reasons.setdefault((entry["name"], entry["failure"]), []).append(row["label"])
-    return "".join(f"- {name}, {', '.join(labels)}: {reason}\n" for (name, reason), labels in reasons.items())
+    whole = [row["label"] for row in rows] if len(rows) > 1 else []
+    products = {key: "every product" if labels == whole else ", ".join(labels) for key, labels in reasons.items()}
+    return "".join(f"- {name}, {products[name, reason]}: {reason}\n" for name, reason in reasons)
 
 
 def _goals(goals: list[dict[str, Any]]) -> str:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .gpu.int8 import Int8Gemm, Int8GemmSkinny
     from .int8 import int8_gemm, int8_gemm_async
     from .prepacked import Prepacked, prepack, prepack_async
+    from .report.bench import Benchmark, bench, bench_async
     from .report.info import info
     from .report.runs import RunReport, last_run
     from .report.verdict import Verdict
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AliasError",
+    "Benchmark",
     "CpuGemm",
     "DeviceArray",
     "DeviceLostError",
@@ -65,6 +67,8 @@ __all__ = [
     "__version__",
     "asarray",
     "asarray_async",
+    "bench",
+    "bench_async",
     "configure",
     "exact",
     "gemm",
@@ -97,6 +101,7 @@ _HOMES = {
     ".gpu.int8": ("Int8Gemm", "Int8GemmSkinny"),
     ".int8": ("int8_gemm", "int8_gemm_async"),
     ".prepacked": ("Prepacked", "prepack", "prepack_async"),
+    ".report.bench": ("Benchmark", "bench", "bench_async"),
     ".report.info": ("info",),
     ".report.runs": ("RunReport", "last_run"),
     ".report.verdict": ("Verdict",),

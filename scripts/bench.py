@@ -1,9 +1,8 @@
-"""`npm run bench [-- --quick]`: how fast it is, as ratios within one run, printed as Markdown tables.
+"""`npm run bench [-- OPTIONS]`: how fast it is, as ratios within one run, printed as Markdown tables.
 
-In headless Chromium, one thread: the CPU road against NumPy's `@` in the same Pyodide and against a loop of nothing but fused
-multiply-adds (the ceiling of 128-bit SIMD on this machine); a small product through the front door; transfers to and from WebGPU
-against bare JavaScript on the same buffers. Outside: the CPU road under wasmtime against NumPy. Medians of interleaved, warm runs.
-Machines share their cores, so only the ratios mean something.
+The CPU road in Chromium, in Node and outside (wasmtime), WebGPU in Chromium and the GPU outside (wgpu), each next to other
+libraries; exact products; transfers. Without options all of it. `python -m py_gemm bench` hands over to this in a checkout.
+What cannot be installed or measured is named with its reason. Machines share their cores, so only the ratios mean something.
 """
 
 from __future__ import annotations
@@ -14,141 +13,212 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
+from py_gemm.__main__ import add_options, extent_of
+from py_gemm.report.bench import Benchmark
+from py_gemm.report.benchmark.show import table
 from tests.browser.conftest import BASE_ARGUMENTS, WEBGPU_ARGUMENTS
-from tests.browser.harness import Complaints, PyodideHost, address_of, library_table, serve
 
+from . import bench_peers
+from .bench_page import PEERS_MODULE, BenchPage
 from .browser import VARIABLE
 from .bundle import pyodide_bundle
 from .paths import ROOT
-from .server import ISOLATED
+from .site import Table
 from .test import prepare
 from .wheel import build_wheel
 
 FOLDER = Path(__file__).parent
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1")
+PLACES = ("chromium", "node", "wasmtime", "webgpu", "wgpu")
+EXACT_TYPES = ("float32", "float16", "float64")
 
 
-def build_ceiling(folder: Path) -> bytes:
-    """The fused multiply-add loop as WebAssembly."""
-    target = folder / "ceiling.wasm"
-    flags = ["-target", "wasm32-freestanding", "-mcpu=generic+simd128+relaxed_simd", "-O3", "-nostdlib", "-Wl,--no-entry", "-s"]
-    command = [sys.executable, "-m", "ziglang", "cc", *flags, "-o", str(target), str(FOLDER / "bench_ceiling.c")]
-    subprocess.run(command, check=True)
-    return target.read_bytes()
+@dataclass(frozen=True)
+class Peers:
+    """The libraries to compare with: their files, the module that knows how to drive them, and why there are none, if so."""
+
+    files: Table = field(default_factory=dict)
+    folder: Path = field(default_factory=bench_peers.modules)
+    module: str = PEERS_MODULE
+    unavailable: str = ""
+
+    @staticmethod
+    def installed() -> Peers:
+        """What is pinned, installed now where it is not there."""
+        try:
+            bench_peers.install()
+        except (OSError, RuntimeError) as error:
+            print(f"py_gemm: the libraries to compare with are missing: {error}", file=sys.stderr)
+            return Peers(unavailable=f"not installed: {error}")
+        return Peers(bench_peers.table())
 
 
-def table(title: str, header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table under a heading."""
-    lines = [f"### {title}", "", "| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows), ""])
+def places_of(options: argparse.Namespace) -> tuple[str, ...]:
+    """What the options ask for."""
+    if options.device:
+        return (options.device,)
+    if options.engine:
+        return (options.engine,)
+    return PLACES[:3] if options.cpu else PLACES
 
 
-def cubes(results: list[dict[str, Any]], where: str, other: str) -> str:
-    """Rates of products of square matrices."""
-    rows = [
-        [
-            f"{row['dtype']} {row['size']}³",
-            row["variant"],
-            f"{row['ours']:.1f}",
-            f"{row['numpy']:.2f}",
-            f"**{row['ours'] / row['numpy']:.{2 if row['ours'] < row['numpy'] else 1}f}**",
-            f"{row['ours'] / row['ceiling']:.2f}" if row.get("ceiling") else "",
-        ]
-        for row in results
-    ]
-    return table(where, ["product", "kernel", "py_gemm GFLOP/s", f"{other} GFLOP/s", "ratio", "of the ceiling"], rows)
+def measure(places: Sequence[str], extent: str, variables: dict[str, str], peers: Peers) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Figures by place, and the further figures of a page."""
+    figures: dict[str, Any] = {}
+    further: dict[str, Any] = {}
+    if {"chromium", "webgpu"} & set(places):
+        with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
+            # Variables that choose the Vulkan driver of native tests would hide the browser's own.
+            plain: dict[str, str | float | bool] = {key: value for key, value in os.environ.items() if not key.startswith("VK_")}
+            arguments = [*BASE_ARGUMENTS, *WEBGPU_ARGUMENTS]
+            browser = playwright.chromium.launch(executable_path=variables[VARIABLE], args=arguments, env=plain)
+            wheel = build_wheel(Path(name))
+            _measure_pages(browser, wheel, places, extent, peers, figures, further)
+            browser.close()
+    environment = {**os.environ, **variables, **ONE_THREAD}
+    if "node" in places:
+        figures["node"] = _attempt(lambda: _node(extent, peers))
+    for place, road in (("wasmtime", "cpu"), ("wgpu", "wgpu")):
+        if place in places:
+            words = [sys.executable, "-m", "scripts.bench_here", road, extent]
+            figures[place] = _attempt(lambda words=words: _json_of(words, environment))  # type: ignore[misc]
+    return {place: figures[place] for place in PLACES if place in figures}, further
+
+
+def _measure_pages(
+    browser: Browser,
+    wheel: Path,
+    places: Sequence[str],
+    extent: str,
+    peers: Peers,
+    figures: dict[str, Any],
+    further: dict[str, Any],
+) -> None:
+    """A page for each road: a library's work on one must not disturb the other."""
+    for place, device in (("chromium", "cpu"), ("webgpu", "webgpu")):
+        if place not in places:
+            continue
+        page = BenchPage(browser, wheel, peers.files, peers.unavailable, peers.module)
+        figures[place] = _attempt(lambda page=page, device=device: page.measure(device, extent))  # type: ignore[misc]
+        page.host.put_file("/tmp/bench_measure.py", (FOLDER / "bench_measure.py").read_bytes())
+        code = "import sys; sys.path.insert(0, '/tmp'); import bench_measure as measure\n"
+        if place == "chromium" and extent != "quick":
+            further["exact"] = page.host.run(code + "measure.exact(7)")
+        if place == "webgpu":
+            elements = 4 << 20 if extent != "quick" else 1 << 16
+            further["transfers"] = page.host.run(code + "await measure.transfers(14, elements)", elements=elements)
+            further["megabytes"] = elements * 4 / 1e6
+        page.host.page.close()
+        page.close()
+
+
+def _attempt(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The figures, or the reason why there are none, in their place."""
+    try:
+        return work()
+    except RuntimeError as error:
+        print(f"py_gemm: {error}", file=sys.stderr)
+        return {"about": {}, "rows": [], "failure": str(error)}
+
+
+def _node(extent: str, peers: Peers) -> dict[str, Any]:
+    program = bench_peers.node()
+    words = [program, str(FOLDER / "bench_node.mjs"), str(pyodide_bundle()), str(ROOT), extent]
+    words += [str(ROOT / peers.module), str(peers.folder), peers.unavailable]
+    figures = _json_of(words, dict(os.environ))
+    version = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout.strip()
+    figures["about"]["host"] = f"Node {version.removeprefix('v')}"
+    return figures
+
+
+def _json_of(words: list[str], environment: dict[str, str]) -> dict[str, Any]:
+    """What a program prints as its last line; RuntimeError with its last words where it fails."""
+    with subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        last = ""
+        for line in process.stderr:
+            print(line, end="", file=sys.stderr, flush=True)
+            last = line.strip() or last
+        printed = process.stdout.read()
+    if process.returncode != 0:
+        raise RuntimeError(f"{Path(words[0]).name} ended with status {process.returncode}: {last}")
+    figures: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
+    return figures
 
 
 def exact_native(name: str) -> dict[str, float]:
     """The figures of scripts/bench_exact.py, on one thread."""
-    command = [sys.executable, "-m", "scripts.bench_exact", name, "512"]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, **ONE_THREAD})
-    figures: dict[str, float] = json.loads(done.stdout)
-    return figures
+    return _json_of([sys.executable, "-m", "scripts.bench_exact", name, "512"], {**os.environ, **ONE_THREAD})
 
 
-def exact_table(native: dict[str, dict[str, float]], page: dict[str, float]) -> str:
-    """Correctly rounded products next to NumPy's ordinary ones."""
-    rows = [
-        [
-            f"{name} 512³, outside, to NumPy's float64 `@`",
-            f"**{row['exact'] / row['numpy']:.1f}**",
-            f"**{row['mode'] / row['numpy']:.1f}**",
-            f"{row['memory']:.1f}",
+def further_tables(further: dict[str, Any]) -> str:
+    """Exact products and transfers."""
+    parts = []
+    if "transfers" in further:
+        rows = [
+            [name, f"{row['ours']:.1f}", f"{row['bare']:.1f}", f"**{row['ours'] / row['bare']:.2f}**"]
+            for name, row in further["transfers"].items()
         ]
-        for name, row in native.items()
-    ]
-    ratios = [f"**{page[name] / page['numpy']:.2f}**" for name in ("reference", "mode")]
-    rows.append(["float32 512³, Chromium, to NumPy's float32 `@`", *ratios, ""])
-    header = ["correctly rounded product", "py_gemm.exact, times", 'mode="exact", times', "memory, times the operands"]
-    return table("Exact products (lower is better)", header, rows)
+        header = ["way", "py_gemm, ms", "bare JavaScript, ms", "ratio (lower is better)"]
+        parts.append(f"## {further['megabytes']:.3g} MB of float32 to and from WebGPU, Chromium\n\n{table(header, rows)}")
+    if "reference" in further:
+        rows = [
+            [f"{name} 512³, outside, to NumPy's float64 @", f"**{row['exact'] / row['numpy']:.1f}**",
+             f"**{row['mode'] / row['numpy']:.1f}**", f"{row['memory']:.1f}"]
+            for name, row in further["reference"].items()
+        ]  # fmt: skip
+        page = further.get("exact")
+        if page:
+            ratios = [f"**{page[name] / page['numpy']:.2f}**" for name in ("reference", "mode")]
+            rows.append(["float32 512³, Chromium, to NumPy's float32 @", *ratios, ""])
+        header = ["correctly rounded product", "py_gemm.exact, times", 'mode="exact", times', "memory, times the operands"]
+        parts.append(f"## Exact products (lower is better)\n\n{table(header, rows)}")
+    return "\n".join(parts)
 
 
-def main() -> int:
-    """Run all of it and print."""
-    parser = argparse.ArgumentParser(prog="npm run bench --")
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions, no 1024 cubed")
-    parser.add_argument("--json", metavar="FILE", help="write the raw figures as well")
-    options = parser.parse_args()
+def write_picture(picture: Path, drawn: str, browser: str) -> None:
+    """The SVG itself, or a browser's picture of it (.png)."""
+    if picture.suffix != ".png":
+        picture.write_text(drawn, encoding="utf-8")
+        return
+    with sync_playwright() as playwright:
+        page = playwright.chromium.launch(executable_path=browser, args=BASE_ARGUMENTS).new_page(device_scale_factor=2)
+        page.set_content(f"<style>body {{ margin: 0 }} svg {{ display: block }}</style>{drawn}")
+        page.locator("svg").screenshot(path=picture)
+
+
+def main(words: Sequence[str] | None = None, peers: Peers | None = None) -> int:
+    """Run what is asked for, print and write."""
+    parser = argparse.ArgumentParser(prog="npm run bench --", description="How fast it is, next to other libraries.")
+    add_options(parser, required=False)
+    options = parser.parse_args(words)
+    if options.picture and options.picture.suffix not in (".svg", ".png"):
+        parser.error("--picture takes a .svg or a .png")
+    extent, places = extent_of(options), places_of(options)
     variables = prepare()
-    sizes = [256, 512] if options.quick else [256, 512, 1024]
-    repeat = 3 if options.quick else 7
-    figures: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
-        folder = Path(name)
-        ceiling = build_ceiling(folder)
-        wheel = build_wheel(folder)
-        server = serve(library_table(wheel, pyodide_bundle()), ISOLATED)
-        browser = playwright.chromium.launch(executable_path=variables[VARIABLE], args=[*BASE_ARGUMENTS, *WEBGPU_ARGUMENTS])
-        host = PyodideHost(Complaints().watch(browser.new_context()), address_of(server), wheel.name)
-        host.put_file("/tmp/ceiling.wasm", ceiling)
-        host.put_file("/tmp/bench_measure.py", (FOLDER / "bench_measure.py").read_bytes())
-        code = "import sys; sys.path.insert(0, '/tmp'); import bench_measure as measure\n"
-        figures["chromium"] = host.run(code + "measure.cubes(sizes, repeat, measure.ceiling_loop())", sizes=sizes, repeat=repeat)
-        figures["small"] = host.run(code + "measure.small(repeat)", repeat=4 * repeat)
-        figures["transfers"] = host.run(code + "await measure.transfers(repeat)", repeat=2 * repeat)
-        figures["exact"] = host.run(code + "measure.exact(repeat)", repeat=repeat)
-        figures["version"] = browser.version
-        browser.close()
-        server.close()
-    script = "import json; from scripts import bench_measure; print(json.dumps(bench_measure.cubes(SIZES, REPEAT, None)))"
-    script = script.replace("SIZES", str(sizes)).replace("REPEAT", str(repeat))
-    environment = {**os.environ, **ONE_THREAD}
-    native = subprocess.run(
-        [sys.executable, "-c", script], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
-    )
-    figures["native"] = json.loads(native.stdout)
-    figures["reference"] = {name: exact_native(name) for name in ("float32", "float16", "float64")}
+    needs_peers = bool({"chromium", "node", "webgpu"} & set(places))
+    figures, further = measure(places, extent, variables, (peers or Peers.installed()) if needs_peers else Peers())
+    everything = not (options.cpu or options.device or options.engine)
+    if everything and extent != "quick":
+        further["reference"] = {name: exact_native(name) for name in EXACT_TYPES}
+    found = Benchmark(figures)
+    print(found)
+    print(further_tables(further))
+    if needs_peers:
+        print(f"Compared with {bench_peers.versions()}.")
     if options.json:
-        Path(options.json).write_text(json.dumps(figures, indent=1))
-
-    print(cubes(figures["chromium"], f"Chromium {figures['version']}, Pyodide, one thread", "NumPy `@`"))
-    small = figures["small"]
-    print(
-        table(
-            "A 16 x 16 float32 product through the front door, Chromium",
-            ["py_gemm µs", "NumPy `@` µs", "ratio (lower is better)"],
-            [[f"{small['ours']:.1f}", f"{small['numpy']:.1f}", f"**{small['ours'] / small['numpy']:.1f}**"]],
-        )
-    )
-    print(
-        table(
-            "16 MB of float32 to and from WebGPU (SwiftShader), Chromium",
-            ["way", "py_gemm ms", "bare JavaScript ms", "ratio (lower is better)"],
-            [
-                [name, f"{row['ours']:.1f}", f"{row['bare']:.1f}", f"**{row['ours'] / row['bare']:.2f}**"]
-                for name, row in figures["transfers"].items()
-            ],
-        )
-    )
-    print(cubes(figures["native"], "Outside the browser: wasmtime, one thread, against native NumPy", "NumPy `@`"))
-    print(exact_table(figures["reference"], figures["exact"]))
-    return 0
+        options.json.write_text(json.dumps({**found.to_dict(), **further}, indent=1, ensure_ascii=False), encoding="utf-8")
+    if options.picture:
+        write_picture(options.picture, found.to_svg(), variables[VARIABLE])
+    return 1 if any("failure" in each for each in figures.values()) else 0
 
 
 if __name__ == "__main__":

@@ -1,21 +1,16 @@
-"""The measuring part of the benchmark, run inside Pyodide and outside it. Times are medians of interleaved, warm repetitions."""
+"""What the benchmark measures in a page besides py_gemm.bench: exact products, and transfers to and from a GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
 import py_gemm as pg
 import py_gemm.exact as er
-
-CEILING_STEPS = 500_000
-CEILING_FLOPS = CEILING_STEPS * 12 * 4 * 2
 
 
 def interleaved(repeat: int, **calls: Callable[[], object]) -> dict[str, float]:
@@ -30,59 +25,6 @@ def interleaved(repeat: int, **calls: Callable[[], object]) -> dict[str, float]:
             if turn:
                 times[name].append(perf_counter() - started)
     return {name: median(each) for name, each in times.items()}
-
-
-def ceiling_loop() -> Callable[[], object]:
-    """The loop of bench_ceiling.c in this page, ready to be called."""
-    import js
-    from pyodide.ffi import to_js
-
-    module = js.WebAssembly.Module.new(to_js(Path("/tmp/ceiling.wasm").read_bytes()))
-    function = js.WebAssembly.Instance.new(module).exports.ceiling
-    return lambda: function(CEILING_STEPS, 1.0, 1e-9)
-
-
-def cubes(sizes: list[int], repeat: int, ceiling: Callable[[], object] | None) -> list[dict[str, Any]]:
-    """Rates in GFLOP/s of square products, for float32 at every size and the other types at 512."""
-    source = np.random.default_rng(0)
-    results = []
-    for dtype, size in [("float32", size) for size in sizes] + [("float64", 512), ("float16", 512), ("bfloat16", 512)]:
-        a, b = source.standard_normal((2, size, size))
-        calls: dict[str, Callable[[], object]]
-        if dtype == "bfloat16":
-            bits = [(each.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) for each in (a, b)]
-            wide = [(each.astype(np.uint32) << 16).view(np.float32) for each in bits]
-            tags: dict[str, Any] = {"dtype_a": "bfloat16", "dtype_b": "bfloat16"}
-            calls = {"ours": partial(pg.matmul, *bits, device="cpu", **tags), "numpy": partial(np.matmul, *wide)}
-        else:
-            a, b = a.astype(dtype), b.astype(dtype)
-            calls = {"ours": partial(pg.matmul, a, b, device="cpu"), "numpy": partial(np.matmul, a, b)}
-        if ceiling is not None:
-            calls["ceiling"] = ceiling
-        seconds = interleaved(repeat if size < 1024 else min(repeat, 5), **calls)
-        report = pg.last_run()
-        flops = 2 * size**3
-        row = {"dtype": dtype, "size": size, "variant": report.variant if report else ""}
-        row |= {name: flops / seconds[name] / 1e9 for name in ("ours", "numpy")}
-        if ceiling is not None:
-            row["ceiling"] = CEILING_FLOPS / seconds["ceiling"] / 1e9 / (2 if dtype == "float64" else 1)
-        results.append(row)
-    return results
-
-
-def small(repeat: int, size: int = 16, calls: int = 300) -> dict[str, float]:
-    """Microseconds of one small product through the front door, and of NumPy's `@`."""
-    a, b = np.random.default_rng(0).standard_normal((2, size, size)).astype(np.float32)
-
-    def ours() -> None:
-        for _ in range(calls):
-            pg.matmul(a, b)
-
-    def numpy() -> None:
-        for _ in range(calls):
-            a @ b
-
-    return {name: seconds / calls * 1e6 for name, seconds in interleaved(repeat, ours=ours, numpy=numpy).items()}
 
 
 def exact(repeat: int, size: int = 512) -> dict[str, float]:

@@ -45,8 +45,9 @@ class Site:
     wheel: str
 
 
-def site(wheel: Path, pyodide: Path) -> Site:
-    """The whole site, with this wheel and the Pyodide in this folder. FileNotFoundError names what is missing."""
+def site(wheel: Path, pyodide: Path, peers: Table | None = None) -> Site:
+    """The whole site, with this wheel, the Pyodide in this folder, and the libraries that its benchmark page compares with, if any.
+    FileNotFoundError names what is missing."""
     demo = tree(ROOT / "web" / "demo")
     demo.pop("screenshot.png", None)  # the README's picture of the page
     ours = library_files(wheel, pyodide)
@@ -58,8 +59,8 @@ def site(wheel: Path, pyodide: Path) -> Site:
     missing += [] if "index.html" in files else ["index.html"]
     if missing:
         raise FileNotFoundError(f"the site lacks {', '.join(sorted(missing))}")
-    files["site.json"] = _description(files, wheel)
-    return Site(files, wheel.name)
+    files["site.json"] = _description(files, wheel, bool(peers))
+    return Site({**files, **(peers or {})}, wheel.name)
 
 
 def library_files(wheel: Path, pyodide: Path) -> Table:
@@ -83,7 +84,7 @@ def library_files(wheel: Path, pyodide: Path) -> Table:
     return files
 
 
-def _description(files: Table, wheel: Path) -> bytes:
+def _description(files: Table, wheel: Path, has_peers: bool) -> bytes:
     """site.json: what the page must know about its surroundings. `bytes` lets it show honest progress."""
     sizes = {address: len(content) if isinstance(content, bytes) else content.stat().st_size for address, content in files.items()}
     description = {
@@ -91,6 +92,7 @@ def _description(files: Table, wheel: Path) -> bytes:
         "wheel": f"wheels/{wheel.name}",
         "pyodide": "pyodide/",
         "packages": list(PACKAGES),
+        "peers": has_peers,
         "bytes": dict(sorted(sizes.items())),
     }
     return json.dumps(description, indent=1).encode()

@@ -1,7 +1,7 @@
 """`npm start [-- PORT]`: serves the demo page on this machine, cross-origin isolated, and prints its address.
 
 The port is the argument, else $PORT, else 8000; where that one is taken the next free one is used and said aloud. Files of
-web/demo are read anew at each request, so a reload of the page shows an edit.
+web/demo are read anew at each request, so a reload of the page shows an edit. The benchmark page lies beside it, at bench/.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 
+from . import bench_peers
 from .bundle import pyodide_bundle
 from .server import ISOLATED, SiteServer
 from .site import Table, site
@@ -33,13 +34,15 @@ def main(words: list[str]) -> int:
         print(f"py_gemm: {error}", file=sys.stderr)
         return 1
 
+    peers = bench_peers.table()
+
     def table() -> Table:
-        return site(wheel, pyodide).files
+        return site(wheel, pyodide, peers).files
 
     server = listen(table, wanted)
     if server.port != wanted:
         print(f"Port {wanted} is taken; using {server.port} instead.")
-    print(f"The demo page is at {server.url}\nStop it with Ctrl+C.", flush=True)
+    print(f"The demo page is at {server.url}\nThe benchmark page is at {server.url}bench/\nStop it with Ctrl+C.", flush=True)
     try:
         server.wait()
     except KeyboardInterrupt:

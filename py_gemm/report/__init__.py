@@ -1,1 +1,1 @@
-"""What is told to people: `info`, the last run, and (as they come) verdicts and benchmarks."""
+"""What is told to people: `info`, the last run, verdicts and benchmarks."""

@@ -9,6 +9,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from scripts.paths import ROOT
 
 PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^;\s]+)$")
@@ -47,11 +49,14 @@ def test_native_extra_admits_the_tested_versions() -> None:
     )
 
 
-def test_npm_packages_are_pinned_and_name_no_registry() -> None:
-    package = json.loads((ROOT / "package.json").read_text())
-    assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in package["devDependencies"].values())
-    assert "dependencies" not in package
-    lock = json.loads((ROOT / "package-lock.json").read_text())
+@pytest.mark.parametrize(
+    ("folder", "groups"), [(ROOT, {"devDependencies"}), (ROOT / "scripts" / "peers", {"dependencies", "optionalDependencies"})]
+)
+def test_npm_packages_are_pinned_and_name_no_registry(folder: Path, groups: set[str]) -> None:
+    package = json.loads((folder / "package.json").read_text())
+    assert {name for name in package if name.lower().endswith("dependencies")} == groups
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for group in groups for version in package[group].values())
+    lock = json.loads((folder / "package-lock.json").read_text())
     for name, row in lock["packages"].items():
         assert "resolved" not in row, name
         assert name == "" or "integrity" in row, name

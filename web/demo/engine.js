@@ -7,7 +7,9 @@
 export class Stopped extends Error {}
 
 export class Engine {
-  constructor() {
+  /** @param {"demo" | "bench"} session  which Python session the worker holds */
+  constructor(session = "demo") {
+    this.session = session;
     /** @type {Worker | null} */
     this.worker = null;
     /** @type {Map<number, { resolve: (value: any) => void, reject: (error: Error) => void }>} */
@@ -22,7 +24,7 @@ export class Engine {
 
   /** Starts the worker; "progress", then "ready" or "failed" follow as events. */
   start() {
-    this.worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+    this.worker = new Worker(new URL(`worker.js?session=${this.session}`, import.meta.url), { type: "module" });
     this.worker.onmessage = ({ data }) => this.receive(data);
     this.worker.onerror = (event) => {
       event.preventDefault();

@@ -1,4 +1,5 @@
-// The page's worker: loads Pyodide, NumPy and py_gemm with honest progress, then carries requests to the Python session and answers back.
+// The worker of the demo and of the benchmark page: loads Pyodide, NumPy and py_gemm with honest progress, then carries requests to the
+// Python session that its address names, and answers back.
 // It decides nothing about matrices and touches no page; everything it fetches lies beside it.
 
 /** @import { Happening, Progress, Reply, Request } from "./types.js" */
@@ -17,12 +18,19 @@
  * @property {string} wheel
  * @property {string} pyodide
  * @property {string[]} packages
+ * @property {boolean} peers  whether the libraries to compare with lie in peers/
  * @property {Record<string, number>} bytes
  */
 
 const scope = /** @type {Scope} */ (/** @type {unknown} */ (self));
 const root = new URL("./", import.meta.url);
-const MODULES = ["demo_matrices.py", "demo_measure.py", "demo_console.py", "demo.py"];
+/** The Python files of each session; the last one has the class. */
+const SESSIONS = /** @type {Record<string, string[]>} */ ({
+  demo: ["demo_matrices", "demo_measure", "demo_console", "demo"],
+  bench: ["demo_bench"],
+});
+const wanted = new URL(import.meta.url).searchParams.get("session") ?? "";
+const modules = SESSIONS[wanted] ?? [];
 
 /**
  * @param {string} event
@@ -117,8 +125,8 @@ async function start() {
     meter.step("Loading py_gemm");
     const { loadPyGemm } = await import(new URL("pygemm.js", root).href);
     await loadPyGemm(pyodide, { wheel: new URL(site.wheel, root) });
-    for (const name of MODULES) {
-      pyodide.FS.writeFile(`/home/pyodide/${name}`, await (await get(`python/${name}`)).text());
+    for (const name of modules) {
+      pyodide.FS.writeFile(`/home/pyodide/${name}.py`, await (await get(`python/${name}.py`)).text());
     }
     // Pyodide looks at the first of these numbers wherever Python is, the session at the second between two products.
     const interrupt = scope.crossOriginIsolated ? new SharedArrayBuffer(8) : null;
@@ -127,7 +135,9 @@ async function start() {
       pyodide.setInterruptBuffer(marks);
     }
     meter.step("Starting Python and asking for the GPU");
-    const session = pyodide.pyimport("demo").Session(tell, () => Atomics.load(marks, 1) === 1);
+    const compares = wanted === "bench" && site.peers;
+    const libraries = compares ? [await import(new URL("bench/peers.js", root).href), new URL("peers/", root).href] : [];
+    const session = pyodide.pyimport(modules.at(-1)).Session(tell, () => Atomics.load(marks, 1) === 1, ...libraries);
     const facts = await session.start();
     return { session, ready: { ...facts, pyodide: pyodide.version, interrupt } };
   });

@@ -7,6 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import gmpy2
 import numpy as np
 import pytest
 
@@ -118,6 +119,16 @@ def test_coefficients_are_exact() -> None:
     assert rounded(one, one, alpha=Fraction(2) ** -2000, rounding=er.Rounding.UP) == [[5e-324]]
     assert rounded(one, one, alpha=np.float32(0.5)) == [[0.5]]
     assert rounded(one, one, one, alpha=True, beta=False) == [[1.0]]
+    assert rounded(one, one, one, alpha=np.bool_(True), beta=np.array(2)) == [[3.0]]
+    assert rounded(one, one, alpha=er.asarray(0.5)) == rounded(one, one, alpha=er.matmul([0.5], [1.0])) == [[0.5]]
+    assert rounded(one, three, alpha=gmpy2.mpq(1, 3)) == [[1.0]]
+    assert rounded(one, one, alpha=gmpy2.mpfr("0.5")) == rounded(one, one, alpha=np.longdouble(0.5)) == [[0.5]]
+    assert str(rounded(one, one, alpha=Decimal("sNaN"))) == str(rounded(one, one, alpha=Decimal("NaN"))) == "[[nan]]"
+    assert rounded(one, one, alpha=Decimal("-Infinity")) == [[-INF]]
+    with pytest.raises(TypeError, match=r"alpha is one number, not an array of shape \(1,\)"):
+        er.gemm(one, one, alpha=np.array([2.0]))
+    with pytest.raises(TypeError, match="beta='2' is no number"):
+        er.gemm(one, one, one, beta="2")
 
 
 def test_zero_coefficients_read_nothing() -> None:

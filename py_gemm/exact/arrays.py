@@ -42,11 +42,17 @@ class Array:
 
     @classmethod
     def from_bits(cls, bits: object, dtype: object) -> Array:
-        """From the bits of the elements: unsigned integers of the format's size."""
+        """From the bits of the elements: unsigned integers of at most the format's size; ValueError for others."""
         form = find_format(dtype)
         words = np.asarray(bits)
-        if words.dtype.kind not in "iu" or form.size > 8:
+        if form.size > 8:
+            raise TypeError(f"the {8 * form.size} bits of {form} fit no integer; from_bits takes formats of up to 64")
+        if words.dtype.kind not in "iu":
             raise TypeError(f"bits of {form} come as integers, not {words.dtype}")
+        if words.size and not 0 <= int(words.min()) <= int(words.max()) < 1 << 8 * form.size:
+            raise ValueError(
+                f"bits of {form} are integers from 0 to {(1 << 8 * form.size) - 1}, not {words.min()} to {words.max()}"
+            )
         return cls(words.astype(f"u{form.size}").view(storage_dtype(form)), form)
 
     @property
@@ -150,7 +156,7 @@ def existing(x: object) -> Array | None:
     rounded = getattr(x, "rounded", None)
     if isinstance(rounded, Array):
         return rounded
-    if _is_tensor(x):
+    if is_tensor(x):
         return _from_tensor(x)
     if isinstance(x, (list, tuple, int, float, complex, Fraction, Decimal)) and not isinstance(x, np.generic):
         return None
@@ -158,12 +164,13 @@ def existing(x: object) -> Array | None:
     if array.dtype == object:
         return None
     if array.dtype.name not in FORMATS:
-        raise TypeError(f"{type(x).__name__} holds {array.dtype}, which is no format of the exact reference")
+        raise TypeError(f"{type(x).__name__} holds {array.dtype}, no format of the exact reference; known: {', '.join(FORMATS)}")
     form = FORMATS[array.dtype.name]
     return Array(np.array(array, array.dtype.newbyteorder("=")).view(storage_dtype(form)), form)
 
 
-def _is_tensor(x: object) -> bool:
+def is_tensor(x: object) -> bool:
+    """Whether it is one of PyTorch's."""
     return type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "detach")
 
 

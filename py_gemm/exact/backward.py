@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from ..errors import ShapeError
 from .arrays import Array, asarray
-from .expression import Expression, Operand, operand_array, result_shapes
-from .formats import Format, find_format, overflow_rule, promote_all
+from .expression import Expression, Operand, named_array, operand_array, result_shapes
+from .formats import Format, compute_format, find_format, overflow_rule, promote_all
 from .result import Result
 from .rounding import Rounding, find_rounding
 from .special import Coefficient, coefficient
@@ -61,8 +61,8 @@ def backward(
     else as in gemm.
     """
     a, b = operand_array("gemm.backward", "A", A), operand_array("gemm.backward", "B", B)
-    c = None if C is None else asarray(C)
-    given = asarray(grad)
+    c = None if C is None else named_array("gemm.backward", "C", C)
+    given = named_array("gemm.backward", "grad", grad)
     kind = promote_all([each.form for each in (a, b, c, given) if each is not None]).kind
     batch, shape = result_shapes("gemm.backward", a.shape, b.shape, reduce_batch=reduce_batch)
     if given.shape != shape:
@@ -181,6 +181,7 @@ def _expression(
         operand.shape,
         operands,
         form,
+        compute_format(operands, form),
         rules.rounding,
         overflow_rule(form.part, rules.overflow),
         rules.engine,

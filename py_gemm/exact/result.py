@@ -98,7 +98,11 @@ class Answer:
                 self._once("least bounds", lambda: bounds(self.expression, standard, only=self._nowhere())), parts
             )
             if not all(each.all() for each in found):
-                found = self._covered(bounds(self.expression, standard, only=[~each for each in found]), parts)
+                # what no order of summation covers needs no closer look, nor does what little enough error covers
+                possible = self._covered(self._bounds("any_order"), parts)
+                unknown = [some & ~sure for some, sure in zip(possible, found, strict=True)]
+                if any(each.any() for each in unknown):
+                    found = self._covered(bounds(self.expression, standard, only=unknown), parts)
         return np.asarray(np.logical_and.reduce(found).reshape(self.expression.shape))
 
     def margin(self, x: object, standard: str) -> Floats:
@@ -240,18 +244,27 @@ class Result:
         ]
         return f"<exact Result {', '.join(about)}>"
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """`rounded` as NumPy's array; TypeError for several outputs."""
+        if self._named:
+            raise TypeError(f"this result has the outputs {', '.join(self._answers)}; `rounded` has the array of each")
+        found: Array = self.rounded
+        return found.__array__(dtype, copy)
+
     def _repr_html_(self) -> str:
         return "".join(_table(name, answer) for name, answer in self._answers.items())
 
 
 def _table(name: str, answer: Answer) -> str:
-    """The first rows and columns of the rounded result as an HTML table."""
-    array = answer.rounded()
+    """The first rows and columns of the rounded result as an HTML table; where it is past the range, the words that say so."""
+    try:
+        array = answer.rounded()
+    except OverflowError as past:
+        return f"<p>{escape(f'{name}: {past}' if name else str(past))}</p>"
     title = f"{name + ': ' if name else ''}exact, rounded to {array.dtype}, shape {array.shape}"
     values = array.values
-    while values.ndim > 2:
-        values = values[0]
-    corner = np.atleast_2d(values)[:SHOWN, :SHOWN]
+    first = values[(0,) * max(0, values.ndim - 2)] if values.size else np.empty((0, 0))
+    corner = np.atleast_2d(first)[:SHOWN, :SHOWN]
     cut = corner.size < array.size
     rows = "".join("<tr>" + "".join(f"<td>{escape(str(each))}</td>" for each in row) + "</tr>" for row in corner.tolist())
     return f"<table><caption>{escape(title)}{' (its first corner)' if cut else ''}</caption><tbody>{rows}</tbody></table>"

@@ -3,6 +3,8 @@ gfloat and by definition."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 from decimal import Decimal
 from fractions import Fraction
@@ -208,6 +210,32 @@ def test_arrays_are_snapshots_and_show_themselves() -> None:
     assert "float32" in repr(array)
     assert array.astype("bfloat16").dtype == "bfloat16"
     assert (array.ndim, array.size, array.nbytes) == (2, 6, 24)
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=str)
+def test_copies_and_pickles_keep_the_format(form: Format) -> None:
+    """A copy of an array is of the same format object, by which formats are told apart: not its numbers read as bits."""
+    array = er.asarray([[1, 2]], form)
+    for again in (pickle.loads(pickle.dumps(array)), copy.copy(array), copy.deepcopy(array)):
+        assert again.form is form
+        assert again.tolist() == array.tolist() == [[1, 2]]
+        assert er.matmul(again, array.T).rounded.tolist() == [[5]]
+    result = er.matmul(array, array.T)
+    for whole in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result)):
+        assert whole.rounded.tolist() == [[5]]
+        assert whole.covers(result).all()
+
+
+def test_bits_out_of_range() -> None:
+    assert er.Array.from_bits([0x3C00, 0xFFFF], "float16").tolist()[0] == 1.0
+    for bits in ([70_000], [-1]):
+        with pytest.raises(ValueError, match=r"integers from 0 to 65535, not"):
+            er.Array.from_bits(bits, "float16")
+    with pytest.raises(TypeError, match="come as integers, not float64"):
+        er.Array.from_bits([1.5], "float16")
+    with pytest.raises(TypeError, match="128 bits of complex128"):
+        er.Array.from_bits([1], "complex128")
+    assert er.Array.from_bits(np.array([0x3F800000], np.uint64), "complex64").tolist() == [1 + 0j]
 
 
 def test_promotion() -> None:

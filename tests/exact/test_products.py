@@ -103,6 +103,11 @@ def test_wrong_options(options: dict[str, Any], error: type[Exception]) -> None:
 
 
 def test_kinds_do_not_mix() -> None:
+    for wrong in (None, [["x"]], np.array([[True]]), {1}):
+        with pytest.raises(TypeError, match="gemm: B: "):
+            er.gemm([[1]], wrong)
+        with pytest.raises(TypeError, match=r"gemm\.backward: grad: "):
+            er.gemm.backward([[1]], [[1]], None, wrong)
     with pytest.raises(TypeError, match="different kinds"):
         er.gemm(er.asarray([[1]]), f64([[1]]))
     with pytest.raises(TypeError, match="no integer"):
@@ -341,5 +346,10 @@ def test_results_show_themselves() -> None:
     assert "shape (9, 9) (its first corner)" in html
     assert html.count("<td>") == 36
     assert result.rounded is result.rounded
+    assert "shape (0, 2, 2)" in er.matmul(np.ones((0, 2, 2)), np.ones((2, 2)))._repr_html_()
+    assert "<td>2.0</td>" in er.matmul(np.ones((3, 1, 2)), np.ones((2, 1)))._repr_html_()
+    past = er.gemm(er.asarray([[100]], "int8"), er.asarray([[100]], "int8"), overflow="error")
+    assert past._repr_html_() == "<p>the exact result at (0, 0) is past the range of int8</p>"
+    np.testing.assert_array_equal(np.asarray(result, np.float32), np.full((9, 9), 9, np.float32))
     assert (result.shape, result.dtype) == ((9, 9), "float64")
     assert repr(er.gemm) == "<function gemm>"

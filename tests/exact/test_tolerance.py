@@ -319,6 +319,33 @@ def test_what_cannot_be_judged() -> None:
     assert result.covers([[5]]).all()
 
 
+def test_covers_takes_the_same_elements_with_and_without_the_bounds_in_full() -> None:
+    """`covers` looks closely only where the least and the any-order bound leave a doubt."""
+    a, b = matrices("float32", 7, 200, 9)
+    c, _ = matrices("float32", 7, 9, 1, 3)
+    for addend in (None, 30 * c):
+        result, whole = (er.gemm(a, b, addend, beta=-0.7) for _ in range(2))
+        whole.tolerance()
+        for share in np.linspace(0, 4, 41):
+            moved = (result.rounded.values + share * whole.tolerance() * np.random.default_rng(0).uniform(-1, 1, (7, 9))).astype(
+                np.float32
+            )
+            found = result.covers(moved)
+            np.testing.assert_array_equal(found, whole.covers(moved))
+            np.testing.assert_array_equal(found, whole.margin(moved) <= 1)
+            assert (result.covers(moved, "any_order") | ~found).all()
+    assert (whole.tolerance() <= whole.tolerance("any_order")).all()
+
+
+def test_tolerances_of_huge_coefficients() -> None:
+    one = er.asarray([[1.0]])
+    for alpha, beta in ((10**400, 1), (1, 10**400)):
+        assert er.gemm(one, one, one, alpha=alpha, beta=beta).tolerance().tolist() == [[INF]]
+    tiny = er.gemm(one, one, one, alpha=Fraction(1, 10**400), beta=1)
+    assert tiny.covers([[1.0]]).all()
+    assert 0 <= tiny.tolerance()[0, 0] < 1e-15
+
+
 def test_scalars_and_empty_results() -> None:
     dot = er.matmul([1.0, 2.0], [3.0, 4.0])
     assert dot.covers(11.0).shape == ()

@@ -202,7 +202,7 @@ def test_arguments_that_do_not_fit() -> None:
         pg.verify(a, b, a @ b, beta=2.0)
     with pytest.raises(ValueError, match="sample is the number"):
         pg.verify(a, b, a @ b, sample=0)
-    with pytest.raises(TypeError, match="alpha=1j is no real number"):
+    with pytest.raises(TypeError, match="verify: alpha must be a real number, not 1j"):
         pg.verify(a, b, a @ b, alpha=1j)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="integers"):
         pg.verify(a, b, (a @ b).astype(np.int32))

@@ -22,7 +22,7 @@ from ..epilogue import Activation
 from ..errors import ShapeError, UnsupportedError
 from ..exact import Array, Result
 from ..exact.arrays import existing, is_tensor
-from ..problem import broadcast, matmul_shapes
+from ..problem import broadcast, matmul_shapes, real_number
 from .reference import Expression, as_exact, magnitude
 from .sampling import Sample, choose_sample
 from .verdict import Block, Gatherer, Verdict
@@ -63,7 +63,7 @@ def verify(
     ShapeError, TypeError and ValueError for arguments that do not fit. UnsupportedError for a gelu, whose value no bound of sums
     covers, and for a bias together with c where alpha is not a power of two.
     """
-    factors = _real("alpha", alpha), None if beta is None else _real("beta", beta)
+    factors = real_number("verify", "alpha", alpha), None if beta is None else real_number("verify", "beta", beta)
     product = _Product.of(
         _read("a", a, dtype_a), _read("b", b, dtype_b), None if c is None or beta == 0.0 else _read("c", c, dtype_c),
         _read("result", result, dtype_result), bias, *factors, transpose_a, transpose_b, Activation.of(activation),
@@ -89,13 +89,6 @@ async def verify_async(a: Any, b: Any, result: Any, c: Any = None, **options: An
             options[name] = "bfloat16"
     a, b, result, c = [await each.numpy_async() if isinstance(each, DeviceArray) else each for each in (a, b, result, c)]
     return verify(a, b, result, c, **options)
-
-
-def _real(name: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise TypeError(f"verify: {name}={value!r} is no real number") from None
 
 
 _Typed = tuple[NDArray[Any], ElementType]

@@ -85,6 +85,14 @@ def test_every_float16_and_bfloat16_pattern_is_rounded_as_ml_dtypes_does(form: F
     np.testing.assert_array_equal(found, wanted32)
 
 
+def finite_only(name: str, precision: int, bias: int) -> gfloat.FormatInfo:
+    """The fnuz forms in gfloat's words, which has no names for them: no infinities, one NaN in the place of the negative zero."""
+    return gfloat.FormatInfo(
+        name, 8, precision, bias=bias, is_signed=True, domain=gfloat.Domain.Finite, has_nz=False, num_high_nans=0,
+        has_subnormals=True, is_twos_complement=False,
+    )  # fmt: skip
+
+
 GFLOAT_FORMATS = {
     "float64": gfloat.formats.format_info_binary64,
     "float32": gfloat.formats.format_info_binary32,
@@ -92,6 +100,8 @@ GFLOAT_FORMATS = {
     "bfloat16": gfloat.formats.format_info_bfloat16,
     "float8_e5m2": gfloat.formats.format_info_ocp_e5m2,
     "float8_e4m3fn": gfloat.formats.format_info_ocp_e4m3,
+    "float8_e5m2fnuz": finite_only("float8_e5m2fnuz", 3, 16),
+    "float8_e4m3fnuz": finite_only("float8_e4m3fnuz", 4, 8),
 }
 GFLOAT_MODES = {
     er.Rounding.NEAREST_EVEN: gfloat.RoundMode.TiesToEven,
@@ -200,6 +210,8 @@ def test_what_is_no_number_of_a_format_is_refused(values: object, dtype: object,
 def test_arrays_are_snapshots_and_show_themselves() -> None:
     source = np.arange(6, dtype=np.float32).reshape(2, 3)
     array = er.asarray(source)
+    assert array.__buffer__(0).tobytes() == source.tobytes()
+    assert array.__buffer__(0).readonly
     source[:] = 9
     assert array.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert array.T.shape == (3, 2)

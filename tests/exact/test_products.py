@@ -13,6 +13,7 @@ import pytest
 
 import py_gemm.exact as er
 from py_gemm.errors import ShapeError
+from py_gemm.exact import result as results
 from py_gemm.exact.formats import INTEGERS, Format
 
 INF, NAN = float("inf"), float("nan")
@@ -337,6 +338,30 @@ def test_large_batches_of_small_products() -> None:
     np.testing.assert_array_equal(er.matmul(a, b).rounded.values, a @ b)
     np.testing.assert_array_equal(er.matmul(a, b[0]).rounded.values, a @ b[0])
     np.testing.assert_array_equal(er.matmul(a[0], b).rounded.values, a[0] @ b)
+
+
+def test_results_are_computed_when_asked_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def counted(name: str) -> None:
+        real = getattr(results, name)
+
+        def ask(*given: Any, **options: Any) -> Any:
+            asked.append(name)
+            return real(*given, **options)
+
+        monkeypatch.setattr(results, name, ask)
+
+    for name in ("rounded", "normal_answer", "nearest", "bounds"):
+        counted(name)
+    a = np.random.default_rng(0).standard_normal((6, 7))
+    result = er.matmul(a, a.T)
+    repr(result), result.shape, result.dtype
+    assert asked == []
+    for _ in range(2):
+        result.rounded, result.normal(), result.tolerance(), result.tolerance("any_order")
+        result.covers(a @ a.T), result.margin(a @ a.T), result._repr_html_()
+    assert sorted(asked) == ["bounds", "bounds", "nearest", "normal_answer", "rounded"]
 
 
 def test_results_show_themselves() -> None:

@@ -18,6 +18,7 @@ import py_gemm as pg
 import py_gemm.exact as er
 from py_gemm.errors import ShapeError
 from py_gemm.exact.formats import FORMATS, Format, compute_format
+from py_gemm.exact.orders import Chain, replay
 from py_gemm.exact.tolerance import range_bound
 
 from . import implementations
@@ -115,6 +116,22 @@ def test_the_bound_is_within_4_times_of_the_worst_error_found(standard: str, k: 
         if found > worst:
             best, worst = trial, found
     assert 0.25 <= worst <= 1
+
+
+@pytest.mark.parametrize("standard", CLASSES)
+@pytest.mark.parametrize("name", ["float32", "float64"])
+@pytest.mark.parametrize("k", [2, 16, 256, 4096])
+def test_the_bound_is_within_4_times_of_a_chain_that_rounds_every_sum_down(name: str, standard: str, k: int) -> None:
+    """1 and terms of half a unit in its last place: each addition is a tie that goes to the even 1, so all of them are lost."""
+    form = FORMATS[name]
+    terms = np.full((1, k), float(form.unit), name)
+    terms[0, 0] = 1
+    ones = np.ones((k, 1), name)
+    chain = replay(Chain(), terms, ones, fused=True, accumulator=np.dtype(name).type)
+    assert chain.tolist() == [[1.0]]
+    result = er.matmul(terms, ones)
+    assert result.covers(chain, standard).all()
+    assert 0.25 <= float(result.margin(chain, standard)[0, 0]) <= 1
 
 
 def matrices(name: str, m: int, k: int, n: int, seed: int = 0) -> tuple[Any, Any]:

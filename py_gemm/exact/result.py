@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import ShapeError
 from .arrays import Array, existing
-from .codes import decode, encode
+from .codes import decode, encode, storage_dtype
 from .evaluate import engine_for, nearest, rounded
 from .expression import Expression
 from .intervals import Interval, covers, make_interval, margin, tolerance
@@ -139,6 +139,9 @@ class Answer:
         """The values of a result to be judged. ShapeError for another shape, ValueError for values that the format has not."""
         form = self.expression.form
         found = existing(x)
+        kept = storage_dtype(form)
+        if found is not None and found.stored.dtype == kept and kept.kind == "u" and form.kind == "float" and found is not x:
+            found = Array(found.stored, form)  # the bits, as `numpy` gives them without ml_dtypes
         values = np.asarray(x) if found is None else found.values
         if values.dtype == object or values.dtype.kind not in "iufc" or (values.dtype.kind == "c" and form.kind != "complex"):
             raise TypeError(f"{values.dtype} cannot be compared with a result of {form}")
@@ -198,8 +201,8 @@ class Result:
     def covers(self, x: object, standard: str = "normal") -> Any:
         """Elementwise: whether a correct implementation could return x. A NaN is covered by a NaN; -0.0 and 0.0 are one number.
 
-        x: of the result's shape (ShapeError), with values that its format has (ValueError); for several outputs a mapping or a
-        sequence.
+        x: of the result's shape (ShapeError), with values that its format has (ValueError); bfloat16 and 8-bit floats may come as
+        their bits, in uint16 and uint8, too. For several outputs a mapping or a sequence.
         """
         return self._each(lambda answer, each: answer.covers(each, standard), x)
 

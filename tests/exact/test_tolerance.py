@@ -363,6 +363,19 @@ def test_tolerances_of_huge_coefficients() -> None:
     assert 0 <= tiny.tolerance()[0, 0] < 1e-15
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e5m2", "float8_e4m3fnuz"])
+def test_results_may_come_as_their_bits(name: str) -> None:
+    """As the front door and `numpy` give them where there is no ml_dtypes."""
+    a = er.asarray([[1.5, 2], [3, 4]], name)
+    result = er.matmul(a, a.T)
+    bits = result.rounded.stored
+    assert bits.dtype.kind == "u"
+    assert result.covers(bits).all()
+    assert (result.margin(bits) <= 1).all()
+    assert not result.covers(bits + np.uint8(3)).any()
+    assert result.covers(result.rounded.values).all()
+
+
 def test_scalars_and_empty_results() -> None:
     dot = er.matmul([1.0, 2.0], [3.0, 4.0])
     assert dot.covers(11.0).shape == ()

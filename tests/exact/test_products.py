@@ -14,7 +14,7 @@ import pytest
 import py_gemm.exact as er
 from py_gemm.errors import ShapeError
 from py_gemm.exact import result as results
-from py_gemm.exact.formats import INTEGERS, Format
+from py_gemm.exact.formats import COMPLEX64, COMPLEX128, FLOATS, INTEGERS, Format
 
 INF, NAN = float("inf"), float("nan")
 
@@ -224,6 +224,23 @@ def test_overflow_of_floats(name: str, overflow: str | None, sign: int) -> None:
     if er.FORMATS[name].has_infinity:
         infinite = er.gemm(er.asarray([INF * sign], name), er.asarray([1], name), overflow=overflow).rounded.tolist()
         assert same(infinite, OVERFLOWS[name, overflow] * sign)
+
+
+@pytest.mark.parametrize("overflow", [None, "ieee", "saturate", "nan"])
+@pytest.mark.parametrize("form", [*FLOATS, COMPLEX64, COMPLEX128], ids=str)
+def test_overflow_rules_of_every_format(form: Format, overflow: str | None) -> None:
+    part = form.part
+    rule = overflow or ("ieee" if part.has_infinity else "nan")
+    wanted = float(part.highest) if rule == "saturate" else INF if rule == "ieee" and part.has_infinity else NAN
+    high = er.asarray([[float(part.highest)], [-float(part.highest)], [1.0]], part)
+    big = er.asarray([[float(part.highest)]], form)
+    for engine in ("rational", "fsum", "ozaki", "superaccumulator"):
+        found = er.gemm(high, big, overflow=overflow, engine=engine).rounded.values
+        np.testing.assert_array_equal(found.real, [[wanted], [-wanted], [float(part.highest)]])
+        if form.kind == "complex":
+            assert not found.imag.any()
+            turned = er.gemm(big, er.asarray([[1j]], form), alpha=3 - 2j, overflow=overflow, engine=engine).rounded.values[0, 0]
+            np.testing.assert_array_equal([turned.real, turned.imag], [wanted, wanted])
 
 
 def test_overflow_in_directed_modes() -> None:

@@ -159,6 +159,16 @@ def test_a_wider_or_narrower_result(element: str) -> None:
             assert pg.verify(a, b, result, c, **chosen).covered_elements == 71, (name, type_c, chosen)
 
 
+def test_a_wide_c_may_be_narrowed_to_the_type_of_the_sums() -> None:
+    a, b, c = np.zeros((1, 0), np.float32), np.zeros((0, 1), np.float32), np.asarray([[0.1]])
+    for value, covered in ((0.1, True), (float(np.float32(0.1)), True), (0.1 + 1e-8, False)):
+        assert pg.verify(a, b, np.asarray([[value]]), c).covered is covered, value
+    x, y = operands("float32", 5, 40, 4)
+    wide = np.random.default_rng(1).standard_normal((5, 4))
+    for device in ("cpu", "wgpu"):
+        assert pg.verify(x, y, pg.gemm(x, y, wide, beta=0.7, dtype="float64", device=device), wide, beta=0.7), device
+
+
 def test_what_other_libraries_hand_over() -> None:
     a, b = operands("float32", 7, 20, 6)
     left, right = er.asarray(a).astype("bfloat16"), er.asarray(b).astype("bfloat16")

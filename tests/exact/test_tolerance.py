@@ -19,7 +19,7 @@ import py_gemm.exact as er
 from py_gemm.errors import ShapeError
 from py_gemm.exact.formats import FORMATS, Format, compute_format
 from py_gemm.exact.orders import Chain, replay
-from py_gemm.exact.tolerance import range_bound
+from py_gemm.exact.tolerance import FEW_COLUMNS, range_bound
 
 from . import implementations
 from .implementations import Machine, Problem
@@ -253,7 +253,9 @@ def test_partial_sums_of_the_normal_class_are_bounded(terms: list[int]) -> None:
             for start in range(len(line)):
                 for stop in range(start, len(line)):
                     wanted = max(wanted, abs(sum(line[start : stop + 1])))
-    found = float(range_bound(np.array(terms, np.float64)[:, None])[0])
+    column = np.array(terms, np.float64)[:, None]
+    found = float(range_bound(column)[0])
+    assert (range_bound(np.repeat(column, FEW_COLUMNS + 1, axis=1)) == found).all()
     assert wanted <= found <= wanted * (1 + 1e-9) + 1e-9
 
 

@@ -20,6 +20,8 @@ from .codes import array_dtype, decode, encode, storage_dtype
 from .formats import COMPLEX128, FLOAT64, FORMATS, Format, find_format, overflow_rule
 from .rounding import Rounding, infinite, round_floats, round_fraction, round_integer
 
+WHOLE_IN_FLOAT64 = 1 << 53  # integers up to here are float64 numbers
+
 
 class Array:
     """Numbers of one format. `shape`, `ndim`, `size` as in NumPy; `dtype` is the name of the format, `form` its description.
@@ -134,6 +136,7 @@ def asarray(x: object, dtype: object = None, *, rounding: Rounding = Rounding.NE
     Lists of integers are int64, of other real numbers float64, of complex ones complex128. Numbers that the format has not are
     rounded once, from their exact value; past its range `overflow` decides (the format's own rule; integers: OverflowError).
     TypeError for what holds no numbers, and for a format of another kind than that of an array (lists may become floats).
+    Integers are numbers here; the bits of floats are the work of Array.from_bits.
     """
     form = None if dtype is None else find_format(dtype)
     found = existing(x)
@@ -203,8 +206,7 @@ def _from_numbers(x: object, form: Format | None, rounding: Rounding, overflow: 
         values.real = _rounded([each.real for each in flat], form.part, rounding, overflow)
         values.imag = _rounded([each.imag if isinstance(each, complex) else 0 for each in flat], form.part, rounding, overflow)
         return Array(encode(values, form).reshape(numbers.shape), form)
-    values64 = np.array(_rounded(flat, form, rounding, overflow), np.float64)
-    return Array(encode(values64, form).reshape(numbers.shape), form)
+    return Array(encode(_rounded(flat, form, rounding, overflow), form).reshape(numbers.shape), form)
 
 
 def _plain(x: object) -> object:
@@ -223,9 +225,11 @@ def _format_of(numbers: list[Any]) -> Format:
     return FORMATS["int64"] if numbers and all(isinstance(each, int) for each in numbers) else FLOAT64
 
 
-def _rounded(numbers: list[Any], form: Format, rounding: Rounding, overflow: str | None) -> list[float]:
+def _rounded(numbers: list[Any], form: Format, rounding: Rounding, overflow: str | None) -> NDArray[np.float64]:
     """Real numbers of any sort rounded once to a float format."""
     rule = overflow_rule(form, overflow)
+    if all(type(each) is float or (type(each) is int and abs(each) <= WHOLE_IN_FLOAT64) for each in numbers):
+        return round_floats(np.array(numbers, np.float64), form, rounding, rule)
     found = []
     for each in numbers:
         if isinstance(each, complex):
@@ -239,7 +243,7 @@ def _rounded(numbers: list[Any], form: Format, rounding: Rounding, overflow: str
         if exact == 0 and form.has_negative_zero and np.signbit(float(each)):
             value = -0.0
         found.append(value)
-    return found
+    return np.array(found, np.float64)
 
 
 def _from_integers(numbers: list[Any], form: Format, overflow: str) -> NDArray[Any]:
@@ -260,7 +264,7 @@ def convert(values: NDArray[Any], form: Format, rounding: Rounding, overflow: st
         found.real = round_floats(np.ascontiguousarray(values.real), form.part, rounding, rule)
         found.imag = round_floats(np.ascontiguousarray(values.imag), form.part, rounding, rule) if np.iscomplexobj(values) else 0.0
         return encode(found, form)
-    if values.dtype.kind in "iu":
+    if values.dtype.kind in "iu" and np.abs(values.astype(np.float64)).max(initial=0) >= WHOLE_IN_FLOAT64:
         exact = [round_fraction(Fraction(each), form, rounding, rule) for each in values.reshape(-1).tolist()]
         return encode(np.array(exact, np.float64).reshape(values.shape), form)
     return encode(round_floats(values, form, rounding, rule), form)

@@ -175,6 +175,15 @@ def test_python_numbers_are_rounded_once() -> None:
     assert er.asarray([10**400, -(10**400)], "float64").tolist() == [np.inf, -np.inf]
     assert str(er.asarray([-0.0, Decimal("-0")]).tolist()) == "[-0.0, -0.0]"
     assert str(er.asarray([-0.0], "float8_e4m3fnuz").tolist()) == "[0.0]"
+    # beyond 2**53 an integer is no float64: 2**60 + 2**36 + 1 lies above a midpoint of float32, its nearest float64 on it
+    for whole in ((1 << 60) + (1 << 36) + 1, (1 << 53) + 1, 1 << 53, -(1 << 53)):
+        wanted = [round_fraction(Fraction(whole), FORMATS["float32"])]
+        assert er.asarray([whole], "float32").tolist() == er.asarray(np.array([whole]), "float32").tolist() == wanted
+    mixed = [1, 0.1, Fraction(1, 3), Decimal("2.5"), -0.0, float("inf"), 2**60]
+    for mode in er.Rounding:
+        for numbers in (mixed, mixed[:2], [0.1, -0.0, float("-inf"), 3]):
+            alone = [er.asarray(each, "float16", rounding=mode).tolist() for each in numbers]
+            assert str(er.asarray(numbers, "float16", rounding=mode).tolist()) == str(alone)
 
 
 def test_formats_are_found_by_their_contents() -> None:

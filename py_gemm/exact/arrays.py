@@ -125,6 +125,23 @@ class Array:
     def __len__(self) -> int:
         return len(self.stored)
 
+    def __eq__(self, other: object) -> Any:
+        """Elementwise, as in NumPy: whether the numbers are equal, whatever their formats."""
+        try:
+            found = asarray(other)
+        except TypeError:
+            return NotImplemented
+        ours, theirs = self.values, found.values
+        if ours.dtype != theirs.dtype:  # Python compares integers with floats exactly, NumPy does not
+            ours, theirs = ours.astype(object), theirs.astype(object)
+        return np.asarray(ours == theirs, np.bool_)
+
+    def __ne__(self, other: object) -> Any:
+        same = self.__eq__(other)
+        return same if same is NotImplemented else ~same
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __repr__(self) -> str:
         shown = np.array2string(self.values, separator=", ", threshold=32, edgeitems=3, floatmode="unique")
         return f"Array({shown}, {self.dtype!r})"

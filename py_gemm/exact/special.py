@@ -110,9 +110,11 @@ def _one_number(name: str, value: object) -> object:
         value = value.item()
     if isinstance(value, (int, float, complex, Rational, Decimal)):
         return value
-    ratio = getattr(value, "as_integer_ratio", None)  # NumPy's long double, MPFR's numbers
-    if ratio is not None and isfinite(value):  # type: ignore[arg-type]
-        return Fraction(*map(int, ratio()))
+    if hasattr(value, "as_integer_ratio"):  # NumPy's long double, MPFR's numbers
+        try:
+            return Fraction(*map(int, value.as_integer_ratio()))
+        except (OverflowError, ValueError):  # an infinity, a NaN
+            return float(value)  # type: ignore[arg-type]
     try:
         found = existing(value)
     except (TypeError, ValueError):
@@ -126,8 +128,8 @@ def _one_number(name: str, value: object) -> object:
 
 def _exact(value: Any) -> Coefficient:
     """A real number of Python's as it is; infinities and NaN as floats."""
-    if isinstance(value, Decimal) and value.is_nan():
-        return nan
-    if isinstance(value, (float, Decimal)) and not isfinite(value):
-        return float(value)
+    if isinstance(value, Decimal) and not value.is_finite():
+        return nan if value.is_nan() else float(value)
+    if isinstance(value, float) and not isfinite(value):
+        return value
     return Fraction(value)

@@ -247,6 +247,18 @@ def test_copies_and_pickles_keep_the_format(form: Format) -> None:
         assert whole.covers(result).all()
 
 
+def test_equality_is_that_of_the_numbers() -> None:
+    array = er.asarray([[1.5, 2.0], [float("nan"), 4.0]], "bfloat16")
+    assert (array == er.asarray([[1.5, 3.0], [float("nan"), 4.0]])).tolist() == [[True, False], [False, True]]
+    assert (array != [[1.5, 2], [3, 4]]).tolist() == [[False, False], [True, False]]
+    assert (er.asarray([2**53 + 1]) == er.asarray([2.0**53])).tolist() == [False]
+    assert (er.asarray([2**53]) == er.asarray([2.0**53])).tolist() == [True]
+    assert (er.matmul(array.T, array).rounded == er.matmul(array.T, array)).tolist() == [[False, False], [False, True]]
+    assert array != "text"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(array)
+
+
 def test_bits_out_of_range() -> None:
     assert er.Array.from_bits([0x3C00, 0xFFFF], "float16").tolist()[0] == 1.0
     for bits in ([70_000], [-1]):

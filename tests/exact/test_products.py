@@ -130,7 +130,9 @@ def test_coefficients_are_exact() -> None:
     assert rounded(one, three, alpha=gmpy2.mpq(1, 3)) == [[1.0]]
     assert rounded(one, one, alpha=gmpy2.mpfr("0.5")) == rounded(one, one, alpha=np.longdouble(0.5)) == [[0.5]]
     assert str(rounded(one, one, alpha=Decimal("sNaN"))) == str(rounded(one, one, alpha=Decimal("NaN"))) == "[[nan]]"
-    assert rounded(one, one, alpha=Decimal("-Infinity")) == [[-INF]]
+    assert rounded(one, one, alpha=Decimal("-Infinity")) == rounded(one, one, alpha=np.longdouble("-inf")) == [[-INF]]
+    for huge in (Decimal("1e400"), gmpy2.mpfr("1e400"), 10**400):
+        assert rounded(f64([[1e-200]]), f64([[1e-200]]), alpha=huge)[0][0] == pytest.approx(1.0)
     with pytest.raises(TypeError, match=r"alpha is one number, not an array of shape \(1,\)"):
         er.gemm(one, one, alpha=np.array([2.0]))
     with pytest.raises(TypeError, match="beta='2' is no number"):

@@ -26,7 +26,7 @@ WHOLE_IN_FLOAT64 = 1 << 53  # integers up to here are float64 numbers
 class Array:
     """Numbers of one format. `shape`, `ndim`, `size` as in NumPy; `dtype` is the name of the format, `form` its description.
 
-    `stored` is the NumPy array beneath (bfloat16 and 8-bit floats: their bits); `values` gives the numbers themselves.
+    `stored` is the NumPy array beneath, read only (bfloat16 and 8-bit floats: their bits); `values` gives the numbers themselves.
     """
 
     __slots__ = ("form", "stored")
@@ -34,7 +34,11 @@ class Array:
     def __init__(self, stored: NDArray[Any], form: Format) -> None:
         if stored.dtype != storage_dtype(form):
             raise TypeError(f"elements of {form} are kept as {storage_dtype(form)}, not {stored.dtype}")
-        self.stored, self.form = stored, form
+        self.stored, self.form = stored.view(), form
+        self.stored.flags.writeable = False  # what a result keeps is what it is judged by
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Array, (self.stored, self.form)
 
     @classmethod
     def zeros(cls, dtype: object, shape: int | tuple[int, ...]) -> Array:
@@ -101,7 +105,7 @@ class Array:
         return self.values.tolist()
 
     def numpy(self) -> NDArray[Any]:
-        """A NumPy array: of ml_dtypes' type where NumPy has none (the bits where ml_dtypes is not installed)."""
+        """A NumPy array, read only: of ml_dtypes' type where NumPy has none (the bits where ml_dtypes is not installed)."""
         return self.stored.view(array_dtype(self.form))
 
     def tobytes(self) -> bytes:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import ShapeError
 from .arrays import Array, asarray
+from .engines import find_engine
 from .expression import Expression, Operand, named_array, operand_array, result_shapes
 from .formats import Format, compute_format, find_format, overflow_rule, promote_all
 from .result import Result
@@ -64,6 +65,8 @@ def backward(
     c = None if C is None else named_array("gemm.backward", "C", C)
     given = named_array("gemm.backward", "grad", grad)
     kind = promote_all([each.form for each in (a, b, c, given) if each is not None]).kind
+    if engine is not None:
+        find_engine(engine, integers=kind == "int")
     batch, shape = result_shapes("gemm.backward", a.shape, b.shape, reduce_batch=reduce_batch)
     if given.shape != shape:
         raise ShapeError(f"gemm.backward: grad has the shape {given.shape}, the output {shape}")

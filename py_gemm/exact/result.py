@@ -81,9 +81,12 @@ class Answer:
         return found
 
     def _tolerance(self, standard: str) -> NDArray[Any]:
-        if self.expression.form.kind == "int":
-            return np.zeros(self.expression.shape)
-        return self._together([tolerance(each) for each in self._intervals(standard)])
+        integers = self.expression.form.kind == "int"
+        found = (
+            np.zeros(self.expression.shape) if integers else self._together([tolerance(each) for each in self._intervals(standard)])
+        )
+        found.flags.writeable = False  # it is kept
+        return found
 
     def covers(self, x: object, standard: str) -> NDArray[np.bool_]:
         standard = find_standard(self.expression, standard)
@@ -144,7 +147,7 @@ class Answer:
             found = Array(found.stored, form)  # the bits, as `numpy` gives them without ml_dtypes
         values = np.asarray(x) if found is None else found.values
         if values.dtype == object or values.dtype.kind not in "iufc" or (values.dtype.kind == "c" and form.kind != "complex"):
-            raise TypeError(f"{values.dtype} cannot be compared with a result of {form}")
+            raise TypeError(f"{type(x).__name__} of {values.dtype} cannot be compared with a result of {form}")
         if values.shape != self.expression.shape:
             raise ShapeError(f"covers: x has the shape {values.shape}, the result {self.expression.shape}")
         if found is not None and found.form is form:
@@ -189,8 +192,8 @@ class Result:
         return self._each(lambda answer: answer.normal())
 
     def tolerance(self, standard: str = "normal") -> Any:
-        """How far from the exact value a correct result may be, rounded up: float64 of the result's shape, the final rounding
-        included.
+        """How far from the exact value a correct result may be, rounded up: float64 of the result's shape, read only, the final
+        rounding included.
 
         standard: "normal" (usual orders of summation) or "any_order"; tolerance.py defines both. 0 for integers and where the
         exact value is NaN or infinite; infinite where a correct implementation may overflow on the way. Of complex results: real

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -383,6 +384,21 @@ def test_results_are_computed_when_asked_and_once(monkeypatch: pytest.MonkeyPatc
     assert sorted(asked) == ["bounds", "bounds", "nearest", "normal_answer", "rounded"]
 
 
+def test_what_results_keep_cannot_be_changed() -> None:
+    """Whoever changes an array that a result handed out would change what the result is judged by."""
+    source = np.ones((2, 2), np.int8)
+    result = er.matmul(source, source)
+    source[:] = 9
+    for kept in (result.rounded.numpy(), np.asarray(result), result.rounded.values, result.tolerance()):
+        with pytest.raises(ValueError, match="read-only"):
+            kept[0, 0] = 5
+    changed = np.array(result)
+    changed[0, 0] = 5
+    assert result.covers(changed).tolist() == [[False, True], [True, True]]
+    assert result.rounded.tolist() == [[2, 2], [2, 2]]
+    assert pickle.loads(pickle.dumps(result)).rounded.numpy().flags.writeable is False
+
+
 def test_results_show_themselves() -> None:
     result = er.matmul(np.ones((9, 9)), np.ones((9, 9)))
     assert repr(result) == "<exact Result float64 (9, 9)>"
@@ -397,3 +413,5 @@ def test_results_show_themselves() -> None:
     np.testing.assert_array_equal(np.asarray(result, np.float32), np.full((9, 9), 9, np.float32))
     assert (result.shape, result.dtype) == ((9, 9), "float64")
     assert repr(er.gemm) == "<function gemm>"
+    assert er.gemm.__doc__ is not None
+    assert er.gemm.__doc__.startswith("D = beta * C + alpha * (A @ B)")

@@ -1,4 +1,4 @@
-"""`npm run bench [-- --quick] [-- --exact]`: how fast it is, as ratios within one run, printed as Markdown tables.
+"""`npm run bench [-- --quick]`: how fast it is, as ratios within one run, printed as Markdown tables.
 
 In headless Chromium, one thread: the CPU road against NumPy's `@` in the same Pyodide and against a loop of nothing but fused
 multiply-adds (the ceiling of 128-bit SIMD on this machine); a small product through the front door; transfers to and from WebGPU
@@ -72,7 +72,7 @@ def exact_native(name: str) -> dict[str, float]:
     return figures
 
 
-def exact_table(native: dict[str, dict[str, float]], page: dict[str, dict[str, float]]) -> str:
+def exact_table(native: dict[str, dict[str, float]], page: dict[str, float]) -> str:
     """Correctly rounded products next to NumPy's ordinary ones."""
     rows = [
         [
@@ -83,74 +83,50 @@ def exact_table(native: dict[str, dict[str, float]], page: dict[str, dict[str, f
         ]
         for name, row in native.items()
     ]
-    for size, row in page.items():
-        ratios = [f"**{row[name] / row['numpy']:.2f}**" for name in ("reference", "mode")]
-        rows.append([f"float32 {size}³, Chromium, to NumPy's float32 `@`", *ratios, ""])
+    ratios = [f"**{page[name] / page['numpy']:.2f}**" for name in ("reference", "mode")]
+    rows.append(["float32 512³, Chromium, to NumPy's float32 `@`", *ratios, ""])
     header = ["correctly rounded product", "py_gemm.exact, times", 'mode="exact", times', "memory, times the operands"]
     return table("Exact products (lower is better)", header, rows)
-
-
-def measure_page(options: argparse.Namespace, sizes: list[int], repeat: int) -> dict[str, Any]:
-    """Everything that is measured in Chromium."""
-    variables = prepare()
-    figures: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
-        folder = Path(name)
-        wheel = build_wheel(folder)
-        server = serve(library_table(wheel, pyodide_bundle()), ISOLATED)
-        browser = playwright.chromium.launch(executable_path=variables[VARIABLE], args=[*BASE_ARGUMENTS, *WEBGPU_ARGUMENTS])
-        host = PyodideHost(Complaints().watch(browser.new_context()), address_of(server), wheel.name)
-        host.put_file("/tmp/bench_measure.py", (FOLDER / "bench_measure.py").read_bytes())
-        code = "import sys; sys.path.insert(0, '/tmp'); import bench_measure as measure\n"
-        if not options.exact:
-            host.put_file("/tmp/ceiling.wasm", build_ceiling(folder))
-            figures["chromium"] = host.run(
-                code + "measure.cubes(sizes, repeat, measure.ceiling_loop())", sizes=sizes, repeat=repeat
-            )
-            figures["small"] = host.run(code + "measure.small(repeat)", repeat=4 * repeat)
-            figures["transfers"] = host.run(code + "await measure.transfers(repeat)", repeat=2 * repeat)
-        figures["exact"] = {
-            str(size): host.run(code + "measure.exact(repeat, size)", repeat=repeat, size=size) for size in (256, 512)
-        }
-        figures["version"] = browser.version
-        browser.close()
-        server.close()
-    return figures
-
-
-def measure_native(sizes: list[int], repeat: int) -> list[dict[str, Any]]:
-    """The CPU road under wasmtime, on one thread."""
-    script = "import json; from scripts import bench_measure; print(json.dumps(bench_measure.cubes(SIZES, REPEAT, None)))"
-    script = script.replace("SIZES", str(sizes)).replace("REPEAT", str(repeat))
-    environment = {**os.environ, **ONE_THREAD}
-    done = subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
 
 
 def main() -> int:
     """Run all of it and print."""
     parser = argparse.ArgumentParser(prog="npm run bench --")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, no 1024 cubed")
-    parser.add_argument("--exact", action="store_true", help="only the exact products")
     parser.add_argument("--json", metavar="FILE", help="write the raw figures as well")
     options = parser.parse_args()
+    variables = prepare()
     sizes = [256, 512] if options.quick else [256, 512, 1024]
     repeat = 3 if options.quick else 7
-    figures = measure_page(options, sizes, repeat)
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
+        folder = Path(name)
+        ceiling = build_ceiling(folder)
+        wheel = build_wheel(folder)
+        server = serve(library_table(wheel, pyodide_bundle()), ISOLATED)
+        browser = playwright.chromium.launch(executable_path=variables[VARIABLE], args=[*BASE_ARGUMENTS, *WEBGPU_ARGUMENTS])
+        host = PyodideHost(Complaints().watch(browser.new_context()), address_of(server), wheel.name)
+        host.put_file("/tmp/ceiling.wasm", ceiling)
+        host.put_file("/tmp/bench_measure.py", (FOLDER / "bench_measure.py").read_bytes())
+        code = "import sys; sys.path.insert(0, '/tmp'); import bench_measure as measure\n"
+        figures["chromium"] = host.run(code + "measure.cubes(sizes, repeat, measure.ceiling_loop())", sizes=sizes, repeat=repeat)
+        figures["small"] = host.run(code + "measure.small(repeat)", repeat=4 * repeat)
+        figures["transfers"] = host.run(code + "await measure.transfers(repeat)", repeat=2 * repeat)
+        figures["exact"] = host.run(code + "measure.exact(repeat)", repeat=repeat)
+        figures["version"] = browser.version
+        browser.close()
+        server.close()
+    script = "import json; from scripts import bench_measure; print(json.dumps(bench_measure.cubes(SIZES, REPEAT, None)))"
+    script = script.replace("SIZES", str(sizes)).replace("REPEAT", str(repeat))
+    environment = {**os.environ, **ONE_THREAD}
+    native = subprocess.run(
+        [sys.executable, "-c", script], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+    )
+    figures["native"] = json.loads(native.stdout)
     figures["reference"] = {name: exact_native(name) for name in ("float32", "float16", "float64")}
-    if not options.exact:
-        figures["native"] = measure_native(sizes, repeat)
     if options.json:
         Path(options.json).write_text(json.dumps(figures, indent=1))
-    if not options.exact:
-        print_products(figures)
-    print(exact_table(figures["reference"], figures["exact"]))
-    return 0
 
-
-def print_products(figures: dict[str, Any]) -> None:
-    """The tables of ordinary products, and of what surrounds them."""
     print(cubes(figures["chromium"], f"Chromium {figures['version']}, Pyodide, one thread", "NumPy `@`"))
     small = figures["small"]
     print(
@@ -171,6 +147,8 @@ def print_products(figures: dict[str, Any]) -> None:
         )
     )
     print(cubes(figures["native"], "Outside the browser: wasmtime, one thread, against native NumPy", "NumPy `@`"))
+    print(exact_table(figures["reference"], figures["exact"]))
+    return 0
 
 
 if __name__ == "__main__":

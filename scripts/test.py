@@ -1,7 +1,8 @@
 """`npm test [-- PYTEST ARGUMENTS]`: installs what the tests lack (bundle, browser, Vulkan device), then runs every test.
 
 `npm test -- -k NAME` runs one case by its id. What cannot be installed is named, and the command fails: nothing is skipped in
-silence. When all is there, no network is touched.
+silence. Only PyTorch may be missing: the head of the run says so, and pytest counts its tests as deselected. When all is there, no
+network is touched.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import subprocess
 import sys
 
+from . import pytorch
 from .browser import VARIABLE, find_browser, install_browser, start_failure
 from .bundle import pyodide_bundle
 from .paths import ROOT
@@ -46,6 +48,7 @@ def run_tests(words: list[str], extra: dict[str, str]) -> int:
     """Prepare, then run pytest with these arguments and variables; returns its exit status."""
     try:
         variables = prepare()
+        pytorch.install()
     except RuntimeError as error:
         print(f"py_gemm: the tests cannot run.\n{error}", file=sys.stderr)
         return 1

@@ -11,7 +11,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from scripts import bundle, vulkan
+from scripts import bundle, pytorch, vulkan
 from scripts.browser import find_browser
 from scripts.paths import NODE_MODULES
 
@@ -27,17 +27,20 @@ settings.load_profile("soak" if SOAK else "sample")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "soak: a sweep that is too long for every run; it runs under `npm run soak`")
+    config.addinivalue_line("markers", "torch: judges PyTorch; runs where scripts/pytorch.py could install its CPU build")
 
 
-def pytest_report_header() -> str:
-    return "py_gemm: whole sweeps (PY_GEMM_SOAK)" if SOAK else "py_gemm: sampled sweeps; `npm run soak` runs them whole"
+def pytest_report_header() -> list[str]:
+    sweeps = "whole sweeps (PY_GEMM_SOAK)" if SOAK else "sampled sweeps; `npm run soak` runs them whole"
+    return [f"py_gemm: {sweeps}", f"py_gemm: {pytorch.status()}"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not SOAK:
-        sweeps = {item for item in items if item.get_closest_marker("soak")}
-        config.hook.pytest_deselected(items=sorted(sweeps, key=lambda item: item.nodeid))
-        items[:] = [item for item in items if item not in sweeps]
+    absent = {*(() if SOAK else ("soak",)), *(() if pytorch.installed() else ("torch",))}
+    left_out = [item for item in items if any(item.get_closest_marker(name) for name in absent)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
     # Quick tests first; and Playwright keeps an event loop in the main thread, which a test that calls asyncio.run must not meet.
     items.sort(key=lambda item: "browser" in item.path.parts)
 

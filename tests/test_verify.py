@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import struct
 import zlib
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import py_gemm as pg
+import py_gemm.exact as er
 from py_gemm.dtypes import FLOAT_TYPES
 from py_gemm.report.picture import map_colours, png
 from py_gemm.report.sampling import MOST_PRODUCTS, Sample, choose_sample, draw
@@ -138,17 +140,71 @@ def test_batches_vectors_and_tags() -> None:
     assert asyncio.run(pg.verify_async(tagged, y, product, sample=2)).checked == 2 * 6 + 6 * 2
 
 
-def test_a_wider_or_narrower_result() -> None:
-    a, b = operands("float16", 9, 33, 8)
+@pytest.mark.parametrize("element", TYPES)
+def test_a_wider_or_narrower_result(element: str) -> None:
+    """The front door sums in the type that a and b decide, whatever type the result and c have."""
+    a, b = operands(element, 9, 133, 8)
+    source = np.random.default_rng(8)
+    bias = source.standard_normal(8).astype(np.float32)
+    options: list[dict[str, Any]] = [{}, {"alpha": 0.3, "beta": 0.7}, {"alpha": 0.0}, {"bias": bias, "beta": 1.0}]
     for name in TYPES:
-        assert pg.verify(a, b, pg.matmul(a, b, dtype=name, device="cpu")).dtype == name
+        verdict = pg.verify(a, b, pg.matmul(a, b, dtype=name, device="cpu"))
+        assert verdict
+        assert verdict.dtype == name
+        for type_c, chosen in zip(TYPES, options, strict=True):
+            c = source.standard_normal((9, 8)).astype(TYPES[type_c])
+            result = pg.gemm(a, b, c, dtype=name, device="cpu", **chosen)
+            assert pg.verify(a, b, result, c, **chosen), (name, type_c, chosen)
+            result[4, 5] += 1
+            assert pg.verify(a, b, result, c, **chosen).covered_elements == 71, (name, type_c, chosen)
+
+
+def test_a_wide_c_may_be_narrowed_to_the_type_of_the_sums() -> None:
+    a, b, c = np.zeros((1, 0), np.float32), np.zeros((0, 1), np.float32), np.asarray([[0.1]])
+    for value, covered in ((0.1, True), (float(np.float32(0.1)), True), (0.1 + 1e-8, False)):
+        assert pg.verify(a, b, np.asarray([[value]]), c).covered is covered, value
+    x, y = operands("float32", 5, 40, 4)
+    wide = np.random.default_rng(1).standard_normal((5, 4))
+    for device in ("cpu", "wgpu"):
+        assert pg.verify(x, y, pg.gemm(x, y, wide, beta=0.7, dtype="float64", device=device), wide, beta=0.7), device
+
+
+def test_what_other_libraries_hand_over() -> None:
+    a, b = operands("float32", 7, 20, 6)
+    left, right = er.asarray(a).astype("bfloat16"), er.asarray(b).astype("bfloat16")
+    exact = er.matmul(left, right)
+    assert pg.verify(left, right, exact).correctly_rounded == 42
+    assert pg.verify(left, right, exact.rounded)
+    assert pg.verify(left, right, exact).dtype == "bfloat16"
+    assert not pg.verify(left, right, exact.rounded.T.reshape(7, 6))
+    with pytest.raises(TypeError, match="has the outputs grad_A, grad_B"):
+        pg.verify(left, right, er.gemm.backward(left, right, None, exact))
+
+
+@pytest.mark.torch
+def test_tensors() -> None:
+    torch = importlib.import_module("torch")
+    torch.manual_seed(0)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+        a, b = torch.randn(12, 50, dtype=dtype, requires_grad=True), torch.randn(50, 9, dtype=dtype)
+        assert pg.verify(a, b, a @ b)
+        assert not pg.verify(a, b, (a @ b).flip(0))
+
+
+def test_a_transposed_result_is_wrong_nearly_everywhere() -> None:
+    a, b = operands("float32", 300, 300, 300)
+    verdict = pg.verify(a, b, (a @ b).T)
+    assert verdict.covered_elements < 1500
+    assert verdict.median_lost_digits > 6
 
 
 def test_arguments_that_do_not_fit() -> None:
     a, b = operands("float32", 4, 5, 6)
     with pytest.raises(pg.ShapeError, match=r"the result has shape \(6, 4\), the product \(4, 6\)"):
         pg.verify(a, b, (a @ b).T)
-    with pytest.raises(pg.UnsupportedError, match="gelu_erf"):
+    with pytest.raises(
+        pg.UnsupportedError, match="no bound of sums covers the activation 'gelu_erf'; verify the product without it"
+    ):
         pg.verify(a, b, a @ b, activation="gelu_erf")
     with pytest.raises(pg.UnsupportedError, match="power of two"):
         pg.verify(a, b, a @ b, a @ b, alpha=0.3, bias=np.ones(6, np.float32))
@@ -156,6 +212,8 @@ def test_arguments_that_do_not_fit() -> None:
         pg.verify(a, b, a @ b, beta=2.0)
     with pytest.raises(ValueError, match="sample is the number"):
         pg.verify(a, b, a @ b, sample=0)
+    with pytest.raises(TypeError, match="verify: alpha must be a real number, not 1j"):
+        pg.verify(a, b, a @ b, alpha=1j)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="integers"):
         pg.verify(a, b, (a @ b).astype(np.int32))
     with pytest.raises(pg.ShapeError, match="bias"):

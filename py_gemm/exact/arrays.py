@@ -20,11 +20,13 @@ from .codes import array_dtype, decode, encode, storage_dtype
 from .formats import COMPLEX128, FLOAT64, FORMATS, Format, find_format, overflow_rule
 from .rounding import Rounding, infinite, round_floats, round_fraction, round_integer
 
+WHOLE_IN_FLOAT64 = 1 << 53  # integers up to here are float64 numbers
+
 
 class Array:
     """Numbers of one format. `shape`, `ndim`, `size` as in NumPy; `dtype` is the name of the format, `form` its description.
 
-    `stored` is the NumPy array beneath (bfloat16 and 8-bit floats: their bits); `values` gives the numbers themselves.
+    `stored` is the NumPy array beneath, read only (bfloat16 and 8-bit floats: their bits); `values` gives the numbers themselves.
     """
 
     __slots__ = ("form", "stored")
@@ -32,7 +34,11 @@ class Array:
     def __init__(self, stored: NDArray[Any], form: Format) -> None:
         if stored.dtype != storage_dtype(form):
             raise TypeError(f"elements of {form} are kept as {storage_dtype(form)}, not {stored.dtype}")
-        self.stored, self.form = stored, form
+        self.stored, self.form = stored.view(), form
+        self.stored.flags.writeable = False  # what a result keeps is what it is judged by
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Array, (self.stored, self.form)
 
     @classmethod
     def zeros(cls, dtype: object, shape: int | tuple[int, ...]) -> Array:
@@ -42,11 +48,17 @@ class Array:
 
     @classmethod
     def from_bits(cls, bits: object, dtype: object) -> Array:
-        """From the bits of the elements: unsigned integers of the format's size."""
+        """From the bits of the elements: unsigned integers of at most the format's size; ValueError for others."""
         form = find_format(dtype)
         words = np.asarray(bits)
-        if words.dtype.kind not in "iu" or form.size > 8:
+        if form.size > 8:
+            raise TypeError(f"the {8 * form.size} bits of {form} fit no integer; from_bits takes formats of up to 64")
+        if words.dtype.kind not in "iu":
             raise TypeError(f"bits of {form} come as integers, not {words.dtype}")
+        if words.size and not 0 <= int(words.min()) <= int(words.max()) < 1 << 8 * form.size:
+            raise ValueError(
+                f"bits of {form} are integers from 0 to {(1 << 8 * form.size) - 1}, not {words.min()} to {words.max()}"
+            )
         return cls(words.astype(f"u{form.size}").view(storage_dtype(form)), form)
 
     @property
@@ -93,7 +105,7 @@ class Array:
         return self.values.tolist()
 
     def numpy(self) -> NDArray[Any]:
-        """A NumPy array: of ml_dtypes' type where NumPy has none (the bits where ml_dtypes is not installed)."""
+        """A NumPy array, read only: of ml_dtypes' type where NumPy has none (the bits where ml_dtypes is not installed)."""
         return self.stored.view(array_dtype(self.form))
 
     def tobytes(self) -> bytes:
@@ -117,6 +129,23 @@ class Array:
     def __len__(self) -> int:
         return len(self.stored)
 
+    def __eq__(self, other: object) -> Any:
+        """Elementwise, as in NumPy: whether the numbers are equal, whatever their formats."""
+        try:
+            found = asarray(other)
+        except TypeError:
+            return NotImplemented
+        ours, theirs = self.values, found.values
+        if ours.dtype != theirs.dtype:  # Python compares integers with floats exactly, NumPy does not
+            ours, theirs = ours.astype(object), theirs.astype(object)
+        return np.asarray(ours == theirs, np.bool_)
+
+    def __ne__(self, other: object) -> Any:
+        same = self.__eq__(other)
+        return same if same is NotImplemented else ~same
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __repr__(self) -> str:
         shown = np.array2string(self.values, separator=", ", threshold=32, edgeitems=3, floatmode="unique")
         return f"Array({shown}, {self.dtype!r})"
@@ -128,6 +157,7 @@ def asarray(x: object, dtype: object = None, *, rounding: Rounding = Rounding.NE
     Lists of integers are int64, of other real numbers float64, of complex ones complex128. Numbers that the format has not are
     rounded once, from their exact value; past its range `overflow` decides (the format's own rule; integers: OverflowError).
     TypeError for what holds no numbers, and for a format of another kind than that of an array (lists may become floats).
+    Integers are numbers here; the bits of floats are the work of Array.from_bits.
     """
     form = None if dtype is None else find_format(dtype)
     found = existing(x)
@@ -150,7 +180,7 @@ def existing(x: object) -> Array | None:
     rounded = getattr(x, "rounded", None)
     if isinstance(rounded, Array):
         return rounded
-    if _is_tensor(x):
+    if is_tensor(x):
         return _from_tensor(x)
     if isinstance(x, (list, tuple, int, float, complex, Fraction, Decimal)) and not isinstance(x, np.generic):
         return None
@@ -158,12 +188,13 @@ def existing(x: object) -> Array | None:
     if array.dtype == object:
         return None
     if array.dtype.name not in FORMATS:
-        raise TypeError(f"{type(x).__name__} holds {array.dtype}, which is no format of the exact reference")
+        raise TypeError(f"{type(x).__name__} holds {array.dtype}, no format of the exact reference; known: {', '.join(FORMATS)}")
     form = FORMATS[array.dtype.name]
     return Array(np.array(array, array.dtype.newbyteorder("=")).view(storage_dtype(form)), form)
 
 
-def _is_tensor(x: object) -> bool:
+def is_tensor(x: object) -> bool:
+    """Whether it is one of PyTorch's."""
     return type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "detach")
 
 
@@ -196,8 +227,7 @@ def _from_numbers(x: object, form: Format | None, rounding: Rounding, overflow: 
         values.real = _rounded([each.real for each in flat], form.part, rounding, overflow)
         values.imag = _rounded([each.imag if isinstance(each, complex) else 0 for each in flat], form.part, rounding, overflow)
         return Array(encode(values, form).reshape(numbers.shape), form)
-    values64 = np.array(_rounded(flat, form, rounding, overflow), np.float64)
-    return Array(encode(values64, form).reshape(numbers.shape), form)
+    return Array(encode(_rounded(flat, form, rounding, overflow), form).reshape(numbers.shape), form)
 
 
 def _plain(x: object) -> object:
@@ -216,9 +246,11 @@ def _format_of(numbers: list[Any]) -> Format:
     return FORMATS["int64"] if numbers and all(isinstance(each, int) for each in numbers) else FLOAT64
 
 
-def _rounded(numbers: list[Any], form: Format, rounding: Rounding, overflow: str | None) -> list[float]:
+def _rounded(numbers: list[Any], form: Format, rounding: Rounding, overflow: str | None) -> NDArray[np.float64]:
     """Real numbers of any sort rounded once to a float format."""
     rule = overflow_rule(form, overflow)
+    if all(type(each) is float or (type(each) is int and abs(each) <= WHOLE_IN_FLOAT64) for each in numbers):
+        return round_floats(np.array(numbers, np.float64), form, rounding, rule)
     found = []
     for each in numbers:
         if isinstance(each, complex):
@@ -232,7 +264,7 @@ def _rounded(numbers: list[Any], form: Format, rounding: Rounding, overflow: str
         if exact == 0 and form.has_negative_zero and np.signbit(float(each)):
             value = -0.0
         found.append(value)
-    return found
+    return np.array(found, np.float64)
 
 
 def _from_integers(numbers: list[Any], form: Format, overflow: str) -> NDArray[Any]:
@@ -253,7 +285,7 @@ def convert(values: NDArray[Any], form: Format, rounding: Rounding, overflow: st
         found.real = round_floats(np.ascontiguousarray(values.real), form.part, rounding, rule)
         found.imag = round_floats(np.ascontiguousarray(values.imag), form.part, rounding, rule) if np.iscomplexobj(values) else 0.0
         return encode(found, form)
-    if values.dtype.kind in "iu":
+    if values.dtype.kind in "iu" and np.abs(values.astype(np.float64)).max(initial=0) >= WHOLE_IN_FLOAT64:
         exact = [round_fraction(Fraction(each), form, rounding, rule) for each in values.reshape(-1).tolist()]
         return encode(np.array(exact, np.float64).reshape(values.shape), form)
     return encode(round_floats(values, form, rounding, rule), form)

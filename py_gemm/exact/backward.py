@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from ..errors import ShapeError
 from .arrays import Array, asarray
-from .expression import Expression, Operand, operand_array, result_shapes
-from .formats import Format, find_format, overflow_rule, promote_all
+from .engines import find_engine
+from .expression import Expression, Operand, named_array, operand_array, result_shapes
+from .formats import Format, compute_format, find_format, overflow_rule, promote_all
 from .result import Result
 from .rounding import Rounding, find_rounding
 from .special import Coefficient, coefficient
@@ -61,9 +62,11 @@ def backward(
     else as in gemm.
     """
     a, b = operand_array("gemm.backward", "A", A), operand_array("gemm.backward", "B", B)
-    c = None if C is None else asarray(C)
-    given = asarray(grad)
+    c = None if C is None else named_array("gemm.backward", "C", C)
+    given = named_array("gemm.backward", "grad", grad)
     kind = promote_all([each.form for each in (a, b, c, given) if each is not None]).kind
+    if engine is not None:
+        find_engine(engine, integers=kind == "int")
     batch, shape = result_shapes("gemm.backward", a.shape, b.shape, reduce_batch=reduce_batch)
     if given.shape != shape:
         raise ShapeError(f"gemm.backward: grad has the shape {given.shape}, the output {shape}")
@@ -181,6 +184,7 @@ def _expression(
         operand.shape,
         operands,
         form,
+        compute_format(operands, form),
         rules.rounding,
         overflow_rule(form.part, rules.overflow),
         rules.engine,

@@ -133,4 +133,4 @@ def _require_same(found: NDArray[Any], wanted: NDArray[Any], form: Format) -> No
         wrong &= ~(np.isnan(found) & np.isnan(wanted))
     if wrong.any():
         where = tuple(int(each) for each in np.argwhere(wrong)[0])
-        raise ValueError(f"{wanted[where]!r} at {where} is no value of {form}")
+        raise ValueError(f"{wanted[where].item()!r} at {where} is no value of {form}")

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ShapeError
-from .arrays import Array, asarray, existing
+from .arrays import Array, asarray
 from .codes import decode
 from .fixedpoint import Long
-from .formats import Format, find_format, overflow_rule, promote_all
+from .formats import Format, compute_format, find_format, overflow_rule, promote_all
 from .rounding import Rounding, find_rounding
 from .special import Coefficient, coefficient
 
@@ -68,7 +68,7 @@ class Expression:
     """alpha, beta: (real, imaginary). a, b: absent where alpha is 0 or there are no terms; c: absent where beta is 0.
 
     batch, m, n, k: the sizes of what is computed; shape: that of the result, which has the same elements in the same order.
-    operands: the format that A, B and C promote to; form: that of the result.
+    operands: the format that A, B and C promote to; form: that of the result; compute: that in which implementations compute.
     """
 
     a: Operand | None
@@ -83,6 +83,7 @@ class Expression:
     shape: tuple[int, ...]
     operands: Format
     form: Format
+    compute: Format
     rounding: Rounding
     overflow: str
     engine: str | None
@@ -160,7 +161,7 @@ def make_expression(
 ) -> Expression:
     """Check everything and decide the layout. ShapeError, TypeError or ValueError; nothing is computed."""
     left, right = operand_array(operation, "A", a), operand_array(operation, "B", b)
-    addend = None if c is None else asarray(c)
+    addend = None if c is None else named_array(operation, "C", c)
     operands = promote_all([each.form for each in (left, right, addend) if each is not None])
     form = operands if dtype is None else find_format(dtype)
     if form.kind != operands.kind:
@@ -194,6 +195,7 @@ def make_expression(
         shape,
         operands,
         form,
+        compute_format(operands, form),
         find_rounding(rounding),
         overflow_rule(form.part, overflow),
         engine,
@@ -202,12 +204,18 @@ def make_expression(
 
 def operand_array(operation: str, name: str, value: object) -> Array:
     """An operand with at least one dimension. ShapeError, TypeError."""
-    found = existing(value)
-    if found is None:
-        found = asarray(value)
+    found = named_array(operation, name, value)
     if found.ndim == 0:
         raise ShapeError(f"{operation}: {name} has no dimension (shape ()); at least one is needed")
     return found
+
+
+def named_array(operation: str, name: str, value: object) -> Array:
+    """`value` as an Array; the TypeError of what holds no numbers says which operand it is."""
+    try:
+        return asarray(value)
+    except TypeError as error:
+        raise TypeError(f"{operation}: {name}: {error}") from None
 
 
 def result_shapes(

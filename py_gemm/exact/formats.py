@@ -39,6 +39,10 @@ class Format:
     def __repr__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are the format itself: formats are told apart by identity."""
+        return find_format, (self.name,)
+
     @property
     def part(self) -> Format:
         """The format of each part of a complex format; of any other format itself."""
@@ -153,7 +157,7 @@ def promote(first: Format, second: Format) -> Format:
     else:
         candidates = _WIDENING
     for candidate in candidates:
-        if all(_holds(candidate, each) for each in (first, second)):
+        if all(holds(candidate, each) for each in (first, second)):
             return candidate
     raise TypeError(f"{first} and {second} have no common format; convert one of them first")
 
@@ -171,7 +175,8 @@ def compute_format(operands: Format, output: Format) -> Format:
     return FLOAT64 if FLOAT64 in (operands.part, output.part) else FLOAT32
 
 
-def _holds(wide: Format, narrow: Format) -> bool:
+def holds(wide: Format, narrow: Format) -> bool:
+    """Whether every value of the one is a value of the other (of the same kind)."""
     if wide.kind == "int":
         return wide.lowest <= narrow.lowest and wide.highest >= narrow.highest
     return (

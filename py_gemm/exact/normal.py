@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .codes import encode, storage_dtype
 from .evaluate import Terms, round_part, rounded
 from .expression import Expression
-from .formats import FLOAT64, Format, compute_format
+from .formats import FLOAT64, Format
 from .rounding import Rounding, round_floats, round_fraction
 from .special import Coefficient
 
@@ -27,7 +27,7 @@ def normal_answer(expression: Expression) -> NDArray[Any]:
     form = expression.form
     if form.kind == "int":
         return rounded(expression)
-    compute = compute_format(expression.operands, form)
+    compute = expression.compute
     stored = np.empty((expression.groups, expression.m, expression.n), storage_dtype(form))
     for groups in expression.group_blocks():
         b = None if expression.b is None else _parts(expression, expression.b.block(groups), compute)

@@ -67,6 +67,7 @@ class Gemm:
 
 
 gemm = Gemm()
+gemm.__doc__ = Gemm.__call__.__doc__
 
 
 def matmul(

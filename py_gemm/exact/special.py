@@ -8,12 +8,16 @@ All of it is read off matrix products of the signs, so that whole blocks are jud
 
 from __future__ import annotations
 
+from decimal import Decimal
 from fractions import Fraction
-from math import copysign, inf, isnan, nan
+from math import isfinite, nan
+from numbers import Rational
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .arrays import existing
 
 Floats = NDArray[np.float64]
 Coefficient = Fraction | float  # a float only where it is infinite or NaN
@@ -89,29 +93,43 @@ def negative_zeros(
 
 def coefficient(name: str, value: object, kind: str) -> tuple[Coefficient, Coefficient]:
     """The real and the imaginary part of alpha or beta, exactly. TypeError for what does not suit operands of this kind."""
-    if isinstance(value, np.generic):
-        value = value.item()
+    value = _one_number(name, value)
     if isinstance(value, complex):
         if kind != "complex":
             raise TypeError(f"{name}={value!r} is complex; the operands are not")
-        return _exact(name, value.real), _exact(name, value.imag)
-    real = _exact(name, value)
+        return _exact(value.real), _exact(value.imag)
+    real = _exact(value)
     if kind == "int" and not (isinstance(real, Fraction) and real.denominator == 1):
         raise TypeError(f"{name}={value!r} is no integer; the operands are")
     return real, Fraction(0)
 
 
-def _exact(name: str, value: Any) -> Coefficient:
+def _one_number(name: str, value: object) -> object:
+    """A scalar of an array library, or an array without dimensions, as a number of Python's; every other number as it is."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (int, float, complex, Rational, Decimal)):
+        return value
+    if hasattr(value, "as_integer_ratio"):  # NumPy's long double, MPFR's numbers
+        try:
+            return Fraction(*map(int, value.as_integer_ratio()))
+        except (OverflowError, ValueError):  # an infinity, a NaN
+            return float(value)  # type: ignore[arg-type]
     try:
-        number = float(value) if not isinstance(value, int) else 0.0
-    except OverflowError:
-        number = 0.0
+        found = existing(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{name}={value!r} is no number") from None
-    if isinstance(value, str):
-        raise TypeError(f"{name}={value!r} is a string, no number")
-    if isnan(number):
-        return nan
-    if number in (inf, -inf) and not isinstance(value, Fraction) and value in (inf, -inf):
-        return copysign(inf, number)
+        found = None
+    if found is None:
+        raise TypeError(f"{name}={value!r} is no number")
+    if found.ndim:
+        raise TypeError(f"{name} is one number, not an array of shape {found.shape}")
+    return found.tolist()
+
+
+def _exact(value: Any) -> Coefficient:
+    """A real number of Python's as it is; infinities and NaN as floats."""
+    if isinstance(value, Decimal) and not value.is_finite():
+        return nan if value.is_nan() else float(value)
+    if isinstance(value, float) and not isfinite(value):
+        return value
     return Fraction(value)

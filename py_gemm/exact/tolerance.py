@@ -1,10 +1,10 @@
 """How far a correct implementation may be from the exact value: error bounds for classes of implementations, with their proofs.
 
-An implementation computes in the compute format (float64 where float64 takes part, else float32), rounding to nearest. Let u be
-the format's relative error, eta its absolute error below the normal range, t_k = alpha a_k b_k the exact terms, T = sum |t_k|,
-and n the number of terms, those of beta * C among them. It may round each product or fuse it into an addition, apply alpha once
-on every product's way (to an operand, a product, a partial sum or the whole), round beta * C once and add it first or last, and
-add in any order of its class.
+An implementation computes in the compute format (float64 where float64 takes part, else float32), rounding to nearest; a C of a
+wider format is rounded to it first. Let u be the format's relative error, eta its absolute error below the normal range,
+t_k = alpha a_k b_k the exact terms, T = sum |t_k|, and n the number of terms, those of beta * C among them. It may round each
+product or fuse it into an addition, apply alpha once on every product's way (to an operand, a product, a partial sum or the whole),
+round beta * C once and add it first or last, and add in any order of its class.
   Leaves. A term passes at most r roundings besides additions: its product (none where that is exact by format), alpha (none for
     powers of two; one more where the format has not got alpha; one more for a complex alpha). Error: at most r u / (1 - r u) *
     T, and eta for each; where alpha meets an operand, eta times the other operand.
@@ -30,6 +30,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -37,27 +38,30 @@ from numpy.typing import NDArray
 
 from .expression import Block, Expression, Part
 from .fixedpoint import dyadic
-from .formats import FLOAT64, Format, compute_format
+from .formats import FLOAT64, Format, holds
 from .ozaki import matrix_product
 from .rounding import round_fraction
 from .special import Floats, without_specials
 
 STANDARDS = ("normal", "any_order")
 MOST_LANES = 256  # the widest accumulation in use: 16 vectors of 16 lanes
-PIECE = 1 << 15  # terms whose partial sums are looked at at a time: they stay in the cache
+PIECE = 1 << 18  # terms whose partial sums are looked at at a time: 2 MB
+FEW_COLUMNS = 64  # up to here one call of NumPy's cumsum beats a call for every row
 
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
     """What happens to a term before additions, for one part of an expression.
 
-    roundings, beta_roundings: the most relative errors u that a term (of C) meets; product_eta: absolute errors for each product,
-    in eta; scales_operands: whether alpha may meet an operand (then eta times the other operand is possible, too).
+    roundings, beta_roundings: the most relative errors u that a term (of C) meets; product_eta, addend_eta: absolute errors for
+    each product, and for each element of C, in eta; scales_operands: whether alpha may meet an operand (then eta times the other
+    operand is possible, too).
     """
 
     roundings: int
     beta_roundings: int
     product_eta: float
+    addend_eta: float
     scales_operands: bool
     alpha: float
 
@@ -95,7 +99,7 @@ def find_standard(expression: Expression, standard: str) -> str:
 
 def leaves(expression: Expression, part: Part) -> Leaves:
     """See Leaves; pure."""
-    compute = compute_format(expression.operands, expression.form)
+    compute = expression.compute
     factors = [each for each in part.sums if isinstance(each, Fraction) and each != 0]
     scales = max((_scaling(each, compute) for each in factors), default=0) + (len(factors) > 1)
     a, b = expression.a, expression.b
@@ -105,12 +109,16 @@ def leaves(expression: Expression, part: Part) -> Leaves:
         exact_width = scales == 0 and bits <= compute.significand_bits
         lowest = a.form.part.lowest_bit + b.form.part.lowest_bit
         exact_range = exact_width and lowest >= compute.lowest_bit
-    alpha = float(sum(abs(each) for each in factors)) if factors else 0.0
+    alpha = _float(sum(map(abs, factors), Fraction(0)))
     unscaled = all(abs(each) == 1 for each in factors)
+    c = expression.c
+    betas = [abs(each) for each in part.addends if isinstance(each, Fraction) and each != 0 and c is not None]
+    narrowed = c is not None and not holds(compute, c.form.part)
     return Leaves(
         (0 if exact_width else 1) + scales,
-        max((_scaling(each, compute) for each in part.addends if isinstance(each, Fraction) and each != 0), default=0),
+        max((_scaling(each, compute) for each in betas), default=0) + narrowed,
         (0.0 if exact_range else alpha) + (0.0 if unscaled else 2.0 * len(factors)),
+        sum(each != 1 for each in betas) + (_float(sum(betas, Fraction(0))) if narrowed else 0.0),
         not unscaled,
         alpha,
     )
@@ -121,7 +129,8 @@ def _scaling(factor: Fraction, compute: Format) -> int:
     found = dyadic(abs(factor))
     if found is not None and found[0] == 1:
         return 0
-    return 1 if Fraction(round_fraction(factor, compute)) == factor else 2
+    nearest = round_fraction(factor, compute)
+    return 1 if isfinite(nearest) and Fraction(nearest) == factor else 2
 
 
 def totals(part: Part, left: list[Floats], right: list[Floats], addends: list[Floats]) -> Totals:
@@ -184,29 +193,43 @@ def range_bound(terms: Floats) -> Floats:
         if rows * lanes != k:
             padded = np.zeros((rows * lanes, count))
             padded[:k] = terms
-        running = np.cumsum(padded.reshape(rows, lanes, count), axis=0)
-        np.maximum(largest, _widest_range(running), out=largest)
+        running = _running_sums(padded.reshape(rows, lanes, count))
+        np.maximum(largest, _widest_range(running).max(axis=0), out=largest)
         if lanes > 2:
-            np.maximum(largest, _widest_range(np.cumsum(running, axis=1)), out=largest)
+            first_lanes = running[:, 0].copy()
+            for lane in range(1, lanes):
+                first_lanes += running[:, lane]
+                np.maximum(largest, _widest_range(first_lanes), out=largest)
         while running.shape[1] > 2:
             running = running[:, ::2] + running[:, 1::2]
-            np.maximum(largest, _widest_range(running), out=largest)
+            np.maximum(largest, _widest_range(running).max(axis=0), out=largest)
         lanes *= 2
     slack: Floats = np.abs(terms).sum(axis=0) * ((k + 8) * 2.0**-51)
     return largest + slack
 
 
+def _running_sums(values: Floats) -> Floats:
+    """Sums of the first rows [rows, lanes, n], of every number of them."""
+    if values[0].size <= FEW_COLUMNS:
+        return np.cumsum(values, axis=0)
+    found = np.empty(values.shape)
+    found[0] = values[0]
+    for row in range(1, len(values)):
+        np.add(found[row - 1], values[row], out=found[row])
+    return found
+
+
 def _widest_range(running: Floats) -> Floats:
-    """The largest sum over consecutive rows in any lane, from running sums [rows, lanes, n]."""
+    """The largest sum over consecutive rows, from running sums [rows, ...]."""
     high = np.maximum(running.max(axis=0), 0.0)
     low = np.minimum(running.min(axis=0), 0.0)
-    found: Floats = (high - low).max(axis=0)
+    found: Floats = high - low
     return found
 
 
 def error_bound(expression: Expression, leaf: Leaves, sums: Totals, partial: Floats) -> Bounds:
     """The formula at the head of this file, rounded outward. partial: M, [g, m, n]."""
-    compute = compute_format(expression.operands, expression.form)
+    compute = expression.compute
     unit = float(compute.unit)
     eta = max(float(compute.half_subnormal), 5e-324)
     denominator = 1.0 - (sums.terms + leaf.roundings + 2) * unit
@@ -215,8 +238,7 @@ def error_bound(expression: Expression, leaf: Leaves, sums: Totals, partial: Flo
     with np.errstate(over="ignore", invalid="ignore"):
         error = sums.magnitude * (leaf.roundings * unit / (1.0 - leaf.roundings * unit))
         error = error + sums.addend * (leaf.beta_roundings * unit / (1.0 - leaf.beta_roundings * unit))
-        addends = sums.terms - sums.products if _scales_addend(expression) else 0
-        absolute = leaf.product_eta * sums.products + addends
+        absolute = leaf.product_eta * sums.products + leaf.addend_eta
         error = error + absolute * eta
         if leaf.scales_operands:
             error = error + sums.operands * (2 * eta)
@@ -229,10 +251,6 @@ def error_bound(expression: Expression, leaf: Leaves, sums: Totals, partial: Flo
         if leaf.alpha * sums.largest_operand > float(compute.highest):
             overflows |= True
     return Bounds(np.where(np.isnan(error), np.inf, error), overflows)
-
-
-def _scales_addend(expression: Expression) -> bool:
-    return any(isinstance(each, Fraction) and each not in (0, 1, -1) for each in expression.beta)
 
 
 def blocks(expression: Expression) -> Iterator[tuple[Block, list[Floats], list[Floats], list[Floats]]]:
@@ -270,6 +288,7 @@ def bounds(expression: Expression, standard: str, *, only: list[NDArray[np.bool_
                 partial = np.array(np.broadcast_to(least_bound(sums), size))
                 missing = np.ones(size, np.bool_) if only is None else only[index][place]
                 _complete(expression, part, sums, left, right, partial, missing)
+                np.minimum(partial, subset_bound(sums), out=partial)  # which bounds every partial sum, those of normal, too
             bound = error_bound(expression, leaf, sums, partial)
             found[index].error[place], found[index].overflows[place] = bound.error, bound.overflows
     return found
@@ -289,15 +308,16 @@ def _complete(
     if not used:
         return
     addend = np.broadcast_to(sums.addend, partial.shape)
-    step = max(8, PIECE // max(sums.products, 1))
-    for group, row in np.argwhere(missing.any(axis=2)).tolist():
-        columns = np.flatnonzero(missing[group, row])
-        for start in range(0, len(columns), step):
-            chosen = columns[start : start + step]
+    step = max(1, PIECE // max(sums.products, 1))
+    for group in np.flatnonzero(missing.any(axis=(1, 2))).tolist():
+        turned = [a[group].T for a, _, _ in used]
+        rows, columns = np.nonzero(missing[group])
+        for start in range(0, len(rows), step):
+            row, column = rows[start : start + step], columns[start : start + step]
             with np.errstate(over="ignore", invalid="ignore"):
-                terms = [a[group, row][:, None] * b[group][:, chosen] * _float(factor) for a, b, factor in used]
+                terms = [a[:, row] * b[group][:, column] * _float(factor) for a, (_, b, factor) in zip(turned, used, strict=True)]
                 found = range_bound(_in_order(np.concatenate(terms), expression))
-            partial[group, row, chosen] = found + addend[group, row, chosen]
+            partial[group, row, column] = found + addend[group, row, column]
 
 
 def _in_order(terms: Floats, expression: Expression) -> Floats:

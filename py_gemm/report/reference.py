@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import frexp
 from typing import Any
 
@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import arrays
-from ..dtypes import BFLOAT16, FLOAT64, ElementType
+from ..dtypes import BFLOAT16, FLOAT64, ElementType, accumulator_type
 from ..errors import UnsupportedError
-from ..exact import FORMATS, Array, Result, gemm
+from ..exact import FORMATS, Array, Result, Rounding
+from ..exact.expression import make_expression
 
 _Typed = tuple[NDArray[Any], ElementType]
 
@@ -34,10 +35,10 @@ class Expression:
         where alpha is a power of two, and the bound grows by that step; UnsupportedError elsewhere."""
         a, b, c = as_exact(*self.a), as_exact(*self.b), None if self.c is None else as_exact(*self.c)
         if self.bias is None:
-            return gemm(a, b, c, alpha=self.alpha, beta=self.beta, dtype=self.type_result.name)
+            return self._exactly(a, b, c, self.alpha, self.beta)
         if c is None:
             rows = np.broadcast_to(self.bias, (a.shape[0], b.shape[1]))
-            return gemm(a, b, np.ascontiguousarray(rows), alpha=self.alpha, beta=1, dtype=self.type_result.name)
+            return self._exactly(a, b, np.ascontiguousarray(rows), self.alpha, 1.0)
         return self._with_c_and_bias(c)
 
     def _with_c_and_bias(self, c: Array) -> Result:
@@ -53,7 +54,15 @@ class Expression:
             raise UnsupportedError(f"verify: c and bias together need an alpha that is a power of two, not {alpha}")
         left = np.concatenate([left, np.ones((len(left), 1), kind)], axis=1)
         right = np.concatenate([right, narrow[None]], axis=0)
-        return gemm(left, right, c, alpha=alpha, beta=self.beta, dtype=self.type_result.name)
+        return self._exactly(left, right, c, alpha, self.beta)
+
+    def _exactly(self, a: object, b: object, c: object, alpha: float, beta: float) -> Result:
+        """The front door sums in the type that a and b decide, whatever c and the result are."""
+        expression = make_expression(
+            "verify", a, b, c, alpha=alpha, beta=beta, reduce_batch=False, dtype=self.type_result.name,
+            rounding=Rounding.NEAREST_EVEN, overflow=None, engine=None,
+        )  # fmt: skip
+        return Result(replace(expression, compute=FORMATS[accumulator_type(self.a[1], self.b[1]).name]))
 
 
 def magnitude(expression: Expression) -> NDArray[np.float64]:

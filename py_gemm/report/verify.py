@@ -18,9 +18,11 @@ from .. import arrays
 from ..arrays import DeviceArray
 from ..call import matrix_shape
 from ..dtypes import ElementType, accumulator_type
-from ..epilogue import Activation, require_exact_activation
-from ..errors import ShapeError
-from ..problem import broadcast, matmul_shapes
+from ..epilogue import Activation
+from ..errors import ShapeError, UnsupportedError
+from ..exact import Array, Result
+from ..exact.arrays import existing, is_tensor
+from ..problem import broadcast, matmul_shapes, real_number
 from .reference import Expression, as_exact, magnitude
 from .sampling import Sample, choose_sample
 from .verdict import Block, Gatherer, Verdict
@@ -51,7 +53,8 @@ def verify(
     """Whether a correct implementation could have returned `result` for act(alpha * op(a) @ op(b) + beta * c + bias).
 
     The arguments are those of `gemm`; result: what some implementation returned, of the result's shape and of any float type,
-    rounded once from a float32 (float64 operands: float64) accumulator or better; uint16 are bfloat16 bits. DeviceArrays are read.
+    rounded once from a float32 (float64 operands: float64) accumulator or better; uint16 are bfloat16 bits. DeviceArrays are read;
+    arrays of er and PyTorch's tensors are taken, too.
     standard: "normal" (chains, blocks, lanes, ranges: what implementations do) or "any_order" (any bracketing at all).
     sample: rows and columns to look at; None: everything up to 2^27 products, beyond that as many lines as 2^27 products allow.
     They are drawn with `seed`, one from each of equal strata, the first and the last always among them (report/sampling.py).
@@ -60,9 +63,10 @@ def verify(
     ShapeError, TypeError and ValueError for arguments that do not fit. UnsupportedError for a gelu, whose value no bound of sums
     covers, and for a bias together with c where alpha is not a power of two.
     """
+    factors = real_number("verify", "alpha", alpha), None if beta is None else real_number("verify", "beta", beta)
     product = _Product.of(
         _read("a", a, dtype_a), _read("b", b, dtype_b), None if c is None or beta == 0.0 else _read("c", c, dtype_c),
-        _read("result", result, dtype_result), bias, float(alpha), beta, transpose_a, transpose_b, Activation.of(activation),
+        _read("result", result, dtype_result), bias, *factors, transpose_a, transpose_b, Activation.of(activation),
     )  # fmt: skip
     chosen = choose_sample(prod(product.batch), product.m, product.n, product.k, sample, seed)
     gatherer = Gatherer(product.shape, product.m, product.n, _WORST)
@@ -91,7 +95,12 @@ _Typed = tuple[NDArray[Any], ElementType]
 
 
 def _read(name: str, value: Any, tag: Any) -> _Typed:
-    array = value.numpy() if isinstance(value, DeviceArray) else np.asarray(value)
+    if isinstance(value, (Array, Result)) or is_tensor(value):
+        found = existing(value)
+        array = value.__array__() if found is None else found.numpy()  # of a result with several outputs: TypeError
+        tag = "bfloat16" if found is not None and found.dtype == "bfloat16" else tag
+    else:
+        array = value.numpy() if isinstance(value, DeviceArray) else np.asarray(value)
     if array.ndim == 0 and name in ("a", "b"):
         raise ShapeError(f"verify: {name} has no dimension (shape ()); at least one is needed")
     if array.dtype == np.uint16 and (name == "result" or isinstance(value, DeviceArray)):
@@ -138,7 +147,10 @@ class _Product:
         transpose_b: bool, activation: Activation,
     ) -> _Product:  # fmt: skip
         """Checks everything against everything."""
-        require_exact_activation("verify", activation)
+        if activation not in (Activation.NONE, Activation.RELU):
+            raise UnsupportedError(
+                f"verify: no bound of sums covers the activation {activation.name.lower()!r}; verify the product without it"
+            )
         (left, type_a), (right, type_b), (found, type_result) = a, b, result
         batch, m, n, k = matmul_shapes(
             "verify",
@@ -149,7 +161,7 @@ class _Product:
         shape = (*batch, *(() if drops[0] else (m,)), *(() if drops[1] else (n,)))
         if found.shape != shape:
             raise ShapeError(f"verify: the result has shape {found.shape}, the product {shape}")
-        factor = (0.0 if c is None else 1.0) if beta is None else float(beta)
+        factor = (0.0 if c is None else 1.0) if beta is None else beta
         addend, type_c = (None, None) if c is None else c
         if addend is None and factor != 0.0:
             raise ValueError(f"verify: beta is {factor}, but there is no c")

@@ -74,3 +74,25 @@ found = pg.verify(a, b, wrong)
 [bool(right), bool(found), list(found.worst[0].index), "data:image/png;base64," in found._repr_html_()]
 """
     assert pyodide_page.run(code) == [True, False, [3, 4], True]
+
+
+@pytest.mark.parametrize("device", ["cpu", "webgpu"])
+def test_deep_products_of_the_page_are_normal(device: str, pyodide_page: PyodideHost) -> None:
+    code = """
+import numpy as np, py_gemm as pg, py_gemm.exact as er
+source = np.random.default_rng(4)
+found = {}
+for element in ("float32", "float16", *(("float64",) if device == "cpu" else ())):
+    a, b = source.standard_normal((9, 4096)).astype(element), source.standard_normal((4096, 7)).astype(element)
+    result = er.matmul(a, b)
+    product = pg.matmul(a, b, device=device)
+    moved = product.copy()
+    moved[2, 3] = np.nextafter(product[2, 3] + 2 * result.tolerance()[2, 3], np.asarray(np.inf, element))
+    outside = np.argwhere(~result.covers(moved)).tolist()
+    found[element] = [bool(result.covers(product).all()), bool(result.covers(a @ b).all()), outside]
+found
+"""
+    for element, (ours, numpys, outside) in pyodide_page.run(code, device=device).items():
+        assert ours, element
+        assert numpys or element == "float16", element  # NumPy in Pyodide sums halves in halves
+        assert outside == [[2, 3]], element

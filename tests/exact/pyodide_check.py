@@ -24,5 +24,6 @@ def check() -> dict[str, Any]:
     return {
         "bits": bits,
         "covered": bool(er.matmul(a, b).covers(a @ b).all()),
+        "buffer": memoryview(er.asarray([[1, 2], [3, 4]], "int16").T).tolist(),  # type: ignore[arg-type, unused-ignore]
         "half": er.matmul(er.asarray([[1.5]], "bfloat16"), er.asarray([[2.0]], "bfloat16")).rounded.tolist(),
     }

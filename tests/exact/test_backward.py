@@ -161,6 +161,8 @@ def test_wrong_gradients() -> None:
         er.gemm.backward(a, a, None, np.ones((2, 3)))
     with pytest.raises(ShapeError, match="does not broadcast"):
         er.gemm.backward(a, a, np.ones(3), a)
+    with pytest.raises(ValueError, match="engine='quick' is unknown; known: rational"):
+        er.gemm.backward(a, a, None, a, engine="quick")
     with pytest.raises(TypeError, match="another kind"):
         er.gemm.backward(a, a, None, a, dtype="int8").rounded  # noqa: B018
     found = er.gemm.backward(a, a, None, a)

@@ -3,6 +3,8 @@ gfloat and by definition."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 from decimal import Decimal
 from fractions import Fraction
@@ -83,6 +85,14 @@ def test_every_float16_and_bfloat16_pattern_is_rounded_as_ml_dtypes_does(form: F
     np.testing.assert_array_equal(found, wanted32)
 
 
+def finite_only(name: str, precision: int, bias: int) -> gfloat.FormatInfo:
+    """The fnuz forms in gfloat's words, which has no names for them: no infinities, one NaN in the place of the negative zero."""
+    return gfloat.FormatInfo(
+        name, 8, precision, bias=bias, is_signed=True, domain=gfloat.Domain.Finite, has_nz=False, num_high_nans=0,
+        has_subnormals=True, is_twos_complement=False,
+    )  # fmt: skip
+
+
 GFLOAT_FORMATS = {
     "float64": gfloat.formats.format_info_binary64,
     "float32": gfloat.formats.format_info_binary32,
@@ -90,6 +100,8 @@ GFLOAT_FORMATS = {
     "bfloat16": gfloat.formats.format_info_bfloat16,
     "float8_e5m2": gfloat.formats.format_info_ocp_e5m2,
     "float8_e4m3fn": gfloat.formats.format_info_ocp_e4m3,
+    "float8_e5m2fnuz": finite_only("float8_e5m2fnuz", 3, 16),
+    "float8_e4m3fnuz": finite_only("float8_e4m3fnuz", 4, 8),
 }
 GFLOAT_MODES = {
     er.Rounding.NEAREST_EVEN: gfloat.RoundMode.TiesToEven,
@@ -163,6 +175,15 @@ def test_python_numbers_are_rounded_once() -> None:
     assert er.asarray([10**400, -(10**400)], "float64").tolist() == [np.inf, -np.inf]
     assert str(er.asarray([-0.0, Decimal("-0")]).tolist()) == "[-0.0, -0.0]"
     assert str(er.asarray([-0.0], "float8_e4m3fnuz").tolist()) == "[0.0]"
+    # beyond 2**53 an integer is no float64: 2**60 + 2**36 + 1 lies above a midpoint of float32, its nearest float64 on it
+    for whole in ((1 << 60) + (1 << 36) + 1, (1 << 53) + 1, 1 << 53, -(1 << 53)):
+        wanted = [round_fraction(Fraction(whole), FORMATS["float32"])]
+        assert er.asarray([whole], "float32").tolist() == er.asarray(np.array([whole]), "float32").tolist() == wanted
+    mixed = [1, 0.1, Fraction(1, 3), Decimal("2.5"), -0.0, float("inf"), 2**60]
+    for mode in er.Rounding:
+        for numbers in (mixed, mixed[:2], [0.1, -0.0, float("-inf"), 3]):
+            alone = [er.asarray(each, "float16", rounding=mode).tolist() for each in numbers]
+            assert str(er.asarray(numbers, "float16", rounding=mode).tolist()) == str(alone)
 
 
 def test_formats_are_found_by_their_contents() -> None:
@@ -198,6 +219,8 @@ def test_what_is_no_number_of_a_format_is_refused(values: object, dtype: object,
 def test_arrays_are_snapshots_and_show_themselves() -> None:
     source = np.arange(6, dtype=np.float32).reshape(2, 3)
     array = er.asarray(source)
+    assert array.__buffer__(0).tobytes() == source.tobytes()
+    assert array.__buffer__(0).readonly
     source[:] = 9
     assert array.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert array.T.shape == (3, 2)
@@ -208,6 +231,44 @@ def test_arrays_are_snapshots_and_show_themselves() -> None:
     assert "float32" in repr(array)
     assert array.astype("bfloat16").dtype == "bfloat16"
     assert (array.ndim, array.size, array.nbytes) == (2, 6, 24)
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=str)
+def test_copies_and_pickles_keep_the_format(form: Format) -> None:
+    """A copy of an array is of the same format object, by which formats are told apart: not its numbers read as bits."""
+    array = er.asarray([[1, 2]], form)
+    for again in (pickle.loads(pickle.dumps(array)), copy.copy(array), copy.deepcopy(array)):
+        assert again.form is form
+        assert again.tolist() == array.tolist() == [[1, 2]]
+        assert er.matmul(again, array.T).rounded.tolist() == [[5]]
+    result = er.matmul(array, array.T)
+    for whole in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result)):
+        assert whole.rounded.tolist() == [[5]]
+        assert whole.covers(result).all()
+
+
+def test_equality_is_that_of_the_numbers() -> None:
+    array = er.asarray([[1.5, 2.0], [float("nan"), 4.0]], "bfloat16")
+    assert (array == er.asarray([[1.5, 3.0], [float("nan"), 4.0]])).tolist() == [[True, False], [False, True]]
+    assert (array != [[1.5, 2], [3, 4]]).tolist() == [[False, False], [True, False]]
+    assert (er.asarray([2**53 + 1]) == er.asarray([2.0**53])).tolist() == [False]
+    assert (er.asarray([2**53]) == er.asarray([2.0**53])).tolist() == [True]
+    assert (er.matmul(array.T, array).rounded == er.matmul(array.T, array)).tolist() == [[False, False], [False, True]]
+    assert array != "text"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(array)
+
+
+def test_bits_out_of_range() -> None:
+    assert er.Array.from_bits([0x3C00, 0xFFFF], "float16").tolist()[0] == 1.0
+    for bits in ([70_000], [-1]):
+        with pytest.raises(ValueError, match=r"integers from 0 to 65535, not"):
+            er.Array.from_bits(bits, "float16")
+    with pytest.raises(TypeError, match="come as integers, not float64"):
+        er.Array.from_bits([1.5], "float16")
+    with pytest.raises(TypeError, match="128 bits of complex128"):
+        er.Array.from_bits([1], "complex128")
+    assert er.Array.from_bits(np.array([0x3F800000], np.uint64), "complex64").tolist() == [1 + 0j]
 
 
 def test_promotion() -> None:

@@ -41,9 +41,9 @@ def dots(rng: random.Random, form: Format, k: int, count: int) -> tuple[np.ndarr
 
 @FLOAT_FORMATS
 def test_engines_agree_on_random_dots(form: Format, soak: bool) -> None:
-    """100,000 dots over all formats in a whole sweep: ties, cancellation, subnormals, ends of the range."""
+    """100,000 dots over all formats, ten times as many in a whole sweep: ties, cancellation, subnormals, ends of the range."""
     rng = random.Random(form.name)
-    count = 100_000 // len(FLOATS) // len(SIZES) + 1 if soak else 40
+    count = (1_000_000 if soak else 100_000) // len(FLOATS) // len(SIZES) + 1
     for k in SIZES:
         a, b, wanted = dots(rng, form, k, count)
         for name in ALL:
@@ -112,31 +112,66 @@ def test_agreement_with_mpmath_and_gmpy2(soak: bool) -> None:
             assert found == [[by_mpmath]] == [[by_gmpy2]], (name, a, b)
 
 
-@pytest.mark.parametrize("name", ["float32", "float64"])
-def test_cancellation_to_condition_1e100(name: str) -> None:
-    """Sums whose terms are 1e100 and more times the result."""
-    form = FORMATS[name]
-    rng = random.Random(name)
-    for _ in range(25):
-        high = ldexp(1, form.emax // 2 - 2)
-        big = [high * rng.uniform(0.5, 1) for _ in range(4)]
-        big = [nearest_even(Fraction(x), form) for x in big]
-        tiny = ldexp(1, form.emin // 2) if name == "float32" else 1e-120
-        a = [*big, tiny, *[-x for x in big]]
-        b = [high] * 4 + [rng.choice((-1, 1)) * ldexp(1, form.emin // 2)] + [high] * 4
+def highest_condition(form: Format, k: int) -> Fraction:
+    """The largest sum(|a b|) / |sum(a b)| of k products that cancel but for one: all others are the square of the highest value,
+    and what is left cannot be below the square of the lowest."""
+    return (k - 1) * Fraction(form.highest) ** 2 / Fraction(2) ** (2 * form.lowest_bit)
+
+
+def test_conditions_that_formats_reach() -> None:
+    found = {form.name: len(str(int(highest_condition(form, 3)))) - 1 for form in FLOATS}
+    assert found == {
+        "float64": 1263, "float32": 167, "float16": 24, "bfloat16": 157, "float8_e5m2": 19, "float8_e4m3fn": 11,
+        "float8_e5m2fnuz": 20, "float8_e4m3fnuz": 11,
+    }  # fmt: skip
+
+
+CONDITIONS = [
+    (form, power)
+    for form in FLOATS
+    for power in (10, 20, 50, 100, 150, 1000, None)
+    if power is None or 10**power < highest_condition(form, 9) / 2 ** (form.significand_bits + 4)
+]
+
+
+@pytest.mark.parametrize(
+    ("form", "power"), CONDITIONS, ids=[f"{form}-{f'1e{power}' if power else 'highest'}" for form, power in CONDITIONS]
+)
+def test_cancellation(form: Format, power: int | None) -> None:
+    """Terms that cancel to a sum of which they are 10**power times, up to the most that the format can reach (power None)."""
+    rng = random.Random(form.name)
+    for _ in range(12):
+        if power is None:
+            big, tiny = [float(form.highest)] * 4, [ldexp(1, form.lowest_bit)] * 2
+        else:
+            big = [nearest_even(Fraction(float(form.highest) * rng.uniform(0.5, 1)), form) for _ in range(4)]
+            size = 2 * sum(map(Fraction, big)) * Fraction(form.highest)
+            wanted = size / 10**power  # its root, in powers of two, lies between the lowest bit and the highest value
+            exponent = wanted.numerator.bit_length() - wanted.denominator.bit_length() - 2
+            tiny = [ldexp(1, exponent // 2), ldexp(1, exponent - exponent // 2)]
+        tiny[0] *= rng.choice((-1, 1))
+        a = [*big, tiny[0], *[-x for x in big]]
+        b = [float(form.highest)] * 4 + [tiny[1]] + [float(form.highest)] * 4
         order = rng.sample(range(9), 9)
-        left, right = [a[index] for index in order], [b[index] for index in order]
-        exact = exact_dot(left, right)
-        size = sum(abs(Fraction(x) * Fraction(y)) for x, y in zip(left, right, strict=True))
-        assert size > 10 ** (60 if name == "float32" else 100) * abs(exact) > 0
+        left, right = er.asarray([a[index] for index in order], form), er.asarray([b[index] for index in order], form)
+        assert left.tolist() == [a[index] for index in order], "the values are those of the format"
+        exact = exact_dot(left.tolist(), right.tolist())
+        condition = sum(abs(Fraction(x) * Fraction(y)) for x, y in zip(a, b, strict=True)) / abs(exact)
+        assert condition >= (highest_condition(form, 9) if power is None else 10**power)
+        assert power is None or condition < 100 * 10**power
         for engine in ALL:
             try:
-                found = er.matmul(er.asarray(left, form), er.asarray(right, form), engine=engine).rounded.tolist()
+                sums = ENGINES[engine].start(Matrix(right.values.reshape(1, 9, 1), form))(
+                    Matrix(left.values.reshape(1, 1, 9), form)
+                )
             except UnsupportedError:
                 assert engine in ("fsum", "ozaki")
-                assert name == "float64"
+                assert form.name == "float64"
                 continue
-            assert found == nearest_even(exact, form)
+            assert sums.integers().fractions() == [exact], engine
+            for target in (form, FORMATS["float64"]):
+                found = er.matmul(left, right, engine=engine, dtype=target).rounded.tolist()
+                assert found == nearest_even(exact, target), (engine, target)
 
 
 @FLOAT_FORMATS

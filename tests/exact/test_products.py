@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import gmpy2
 import numpy as np
 import pytest
 
 import py_gemm.exact as er
 from py_gemm.errors import ShapeError
-from py_gemm.exact.formats import INTEGERS, Format
+from py_gemm.exact import result as results
+from py_gemm.exact.formats import COMPLEX64, COMPLEX128, FLOATS, INTEGERS, Format
 
 INF, NAN = float("inf"), float("nan")
 
@@ -102,6 +105,11 @@ def test_wrong_options(options: dict[str, Any], error: type[Exception]) -> None:
 
 
 def test_kinds_do_not_mix() -> None:
+    for wrong in (None, [["x"]], np.array([[True]]), {1}):
+        with pytest.raises(TypeError, match="gemm: B: "):
+            er.gemm([[1]], wrong)
+        with pytest.raises(TypeError, match=r"gemm\.backward: grad: "):
+            er.gemm.backward([[1]], [[1]], None, wrong)
     with pytest.raises(TypeError, match="different kinds"):
         er.gemm(er.asarray([[1]]), f64([[1]]))
     with pytest.raises(TypeError, match="no integer"):
@@ -118,6 +126,18 @@ def test_coefficients_are_exact() -> None:
     assert rounded(one, one, alpha=Fraction(2) ** -2000, rounding=er.Rounding.UP) == [[5e-324]]
     assert rounded(one, one, alpha=np.float32(0.5)) == [[0.5]]
     assert rounded(one, one, one, alpha=True, beta=False) == [[1.0]]
+    assert rounded(one, one, one, alpha=np.bool_(True), beta=np.array(2)) == [[3.0]]
+    assert rounded(one, one, alpha=er.asarray(0.5)) == rounded(one, one, alpha=er.matmul([0.5], [1.0])) == [[0.5]]
+    assert rounded(one, three, alpha=gmpy2.mpq(1, 3)) == [[1.0]]
+    assert rounded(one, one, alpha=gmpy2.mpfr("0.5")) == rounded(one, one, alpha=np.longdouble(0.5)) == [[0.5]]
+    assert str(rounded(one, one, alpha=Decimal("sNaN"))) == str(rounded(one, one, alpha=Decimal("NaN"))) == "[[nan]]"
+    assert rounded(one, one, alpha=Decimal("-Infinity")) == rounded(one, one, alpha=np.longdouble("-inf")) == [[-INF]]
+    for huge in (Decimal("1e400"), gmpy2.mpfr("1e400"), 10**400):
+        assert rounded(f64([[1e-200]]), f64([[1e-200]]), alpha=huge)[0][0] == pytest.approx(1.0)
+    with pytest.raises(TypeError, match=r"alpha is one number, not an array of shape \(1,\)"):
+        er.gemm(one, one, alpha=np.array([2.0]))
+    with pytest.raises(TypeError, match="beta='2' is no number"):
+        er.gemm(one, one, one, beta="2")
 
 
 def test_zero_coefficients_read_nothing() -> None:
@@ -207,6 +227,23 @@ def test_overflow_of_floats(name: str, overflow: str | None, sign: int) -> None:
     if er.FORMATS[name].has_infinity:
         infinite = er.gemm(er.asarray([INF * sign], name), er.asarray([1], name), overflow=overflow).rounded.tolist()
         assert same(infinite, OVERFLOWS[name, overflow] * sign)
+
+
+@pytest.mark.parametrize("overflow", [None, "ieee", "saturate", "nan"])
+@pytest.mark.parametrize("form", [*FLOATS, COMPLEX64, COMPLEX128], ids=str)
+def test_overflow_rules_of_every_format(form: Format, overflow: str | None) -> None:
+    part = form.part
+    rule = overflow or ("ieee" if part.has_infinity else "nan")
+    wanted = float(part.highest) if rule == "saturate" else INF if rule == "ieee" and part.has_infinity else NAN
+    high = er.asarray([[float(part.highest)], [-float(part.highest)], [1.0]], part)
+    big = er.asarray([[float(part.highest)]], form)
+    for engine in ("rational", "fsum", "ozaki", "superaccumulator"):
+        found = er.gemm(high, big, overflow=overflow, engine=engine).rounded.values
+        np.testing.assert_array_equal(found.real, [[wanted], [-wanted], [float(part.highest)]])
+        if form.kind == "complex":
+            assert not found.imag.any()
+            turned = er.gemm(big, er.asarray([[1j]], form), alpha=3 - 2j, overflow=overflow, engine=engine).rounded.values[0, 0]
+            np.testing.assert_array_equal([turned.real, turned.imag], [wanted, wanted])
 
 
 def test_overflow_in_directed_modes() -> None:
@@ -323,6 +360,45 @@ def test_large_batches_of_small_products() -> None:
     np.testing.assert_array_equal(er.matmul(a[0], b).rounded.values, a[0] @ b)
 
 
+def test_results_are_computed_when_asked_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def counted(name: str) -> None:
+        real = getattr(results, name)
+
+        def ask(*given: Any, **options: Any) -> Any:
+            asked.append(name)
+            return real(*given, **options)
+
+        monkeypatch.setattr(results, name, ask)
+
+    for name in ("rounded", "normal_answer", "nearest", "bounds"):
+        counted(name)
+    a = np.random.default_rng(0).standard_normal((6, 7))
+    result = er.matmul(a, a.T)
+    repr(result), result.shape, result.dtype
+    assert asked == []
+    for _ in range(2):
+        result.rounded, result.normal(), result.tolerance(), result.tolerance("any_order")
+        result.covers(a @ a.T), result.margin(a @ a.T), result._repr_html_()
+    assert sorted(asked) == ["bounds", "bounds", "nearest", "normal_answer", "rounded"]
+
+
+def test_what_results_keep_cannot_be_changed() -> None:
+    """Whoever changes an array that a result handed out would change what the result is judged by."""
+    source = np.ones((2, 2), np.int8)
+    result = er.matmul(source, source)
+    source[:] = 9
+    for kept in (result.rounded.numpy(), np.asarray(result), result.rounded.values, result.tolerance()):
+        with pytest.raises(ValueError, match="read-only"):
+            kept[0, 0] = 5
+    changed = np.array(result)
+    changed[0, 0] = 5
+    assert result.covers(changed).tolist() == [[False, True], [True, True]]
+    assert result.rounded.tolist() == [[2, 2], [2, 2]]
+    assert pickle.loads(pickle.dumps(result)).rounded.numpy().flags.writeable is False
+
+
 def test_results_show_themselves() -> None:
     result = er.matmul(np.ones((9, 9)), np.ones((9, 9)))
     assert repr(result) == "<exact Result float64 (9, 9)>"
@@ -330,5 +406,12 @@ def test_results_show_themselves() -> None:
     assert "shape (9, 9) (its first corner)" in html
     assert html.count("<td>") == 36
     assert result.rounded is result.rounded
+    assert "shape (0, 2, 2)" in er.matmul(np.ones((0, 2, 2)), np.ones((2, 2)))._repr_html_()
+    assert "<td>2.0</td>" in er.matmul(np.ones((3, 1, 2)), np.ones((2, 1)))._repr_html_()
+    past = er.gemm(er.asarray([[100]], "int8"), er.asarray([[100]], "int8"), overflow="error")
+    assert past._repr_html_() == "<p>the exact result at (0, 0) is past the range of int8</p>"
+    np.testing.assert_array_equal(np.asarray(result, np.float32), np.full((9, 9), 9, np.float32))
     assert (result.shape, result.dtype) == ((9, 9), "float64")
     assert repr(er.gemm) == "<function gemm>"
+    assert er.gemm.__doc__ is not None
+    assert er.gemm.__doc__.startswith("D = beta * C + alpha * (A @ B)")

@@ -18,7 +18,8 @@ import py_gemm as pg
 import py_gemm.exact as er
 from py_gemm.errors import ShapeError
 from py_gemm.exact.formats import FORMATS, Format, compute_format
-from py_gemm.exact.tolerance import range_bound
+from py_gemm.exact.orders import Chain, replay
+from py_gemm.exact.tolerance import FEW_COLUMNS, range_bound
 
 from . import implementations
 from .implementations import Machine, Problem
@@ -115,6 +116,22 @@ def test_the_bound_is_within_4_times_of_the_worst_error_found(standard: str, k: 
         if found > worst:
             best, worst = trial, found
     assert 0.25 <= worst <= 1
+
+
+@pytest.mark.parametrize("standard", CLASSES)
+@pytest.mark.parametrize("name", ["float32", "float64"])
+@pytest.mark.parametrize("k", [2, 16, 256, 4096])
+def test_the_bound_is_within_4_times_of_a_chain_that_rounds_every_sum_down(name: str, standard: str, k: int) -> None:
+    """1 and terms of half a unit in its last place: each addition is a tie that goes to the even 1, so all of them are lost."""
+    form = FORMATS[name]
+    terms = np.full((1, k), float(form.unit), name)
+    terms[0, 0] = 1
+    ones = np.ones((k, 1), name)
+    chain = replay(Chain(), terms, ones, fused=True, accumulator=np.dtype(name).type)
+    assert chain.tolist() == [[1.0]]
+    result = er.matmul(terms, ones)
+    assert result.covers(chain, standard).all()
+    assert 0.25 <= float(result.margin(chain, standard)[0, 0]) <= 1
 
 
 def matrices(name: str, m: int, k: int, n: int, seed: int = 0) -> tuple[Any, Any]:
@@ -236,7 +253,9 @@ def test_partial_sums_of_the_normal_class_are_bounded(terms: list[int]) -> None:
             for start in range(len(line)):
                 for stop in range(start, len(line)):
                     wanted = max(wanted, abs(sum(line[start : stop + 1])))
-    found = float(range_bound(np.array(terms, np.float64)[:, None])[0])
+    column = np.array(terms, np.float64)[:, None]
+    found = float(range_bound(column)[0])
+    assert (range_bound(np.repeat(column, FEW_COLUMNS + 1, axis=1)) == found).all()
     assert wanted <= found <= wanted * (1 + 1e-9) + 1e-9
 
 
@@ -317,6 +336,46 @@ def test_what_cannot_be_judged() -> None:
         result.covers([["5"]])
     assert result.covers([[5.0]]).all()
     assert result.covers([[5]]).all()
+
+
+def test_covers_takes_the_same_elements_with_and_without_the_bounds_in_full() -> None:
+    """`covers` looks closely only where the least and the any-order bound leave a doubt."""
+    a, b = matrices("float32", 7, 200, 9)
+    c, _ = matrices("float32", 7, 9, 1, 3)
+    for addend in (None, 30 * c):
+        result, whole = (er.gemm(a, b, addend, beta=-0.7) for _ in range(2))
+        whole.tolerance()
+        for share in np.linspace(0, 4, 41):
+            moved = (result.rounded.values + share * whole.tolerance() * np.random.default_rng(0).uniform(-1, 1, (7, 9))).astype(
+                np.float32
+            )
+            found = result.covers(moved)
+            np.testing.assert_array_equal(found, whole.covers(moved))
+            np.testing.assert_array_equal(found, whole.margin(moved) <= 1)
+            assert (result.covers(moved, "any_order") | ~found).all()
+    assert (whole.tolerance() <= whole.tolerance("any_order")).all()
+
+
+def test_tolerances_of_huge_coefficients() -> None:
+    one = er.asarray([[1.0]])
+    for alpha, beta in ((10**400, 1), (1, 10**400)):
+        assert er.gemm(one, one, one, alpha=alpha, beta=beta).tolerance().tolist() == [[INF]]
+    tiny = er.gemm(one, one, one, alpha=Fraction(1, 10**400), beta=1)
+    assert tiny.covers([[1.0]]).all()
+    assert 0 <= tiny.tolerance()[0, 0] < 1e-15
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e5m2", "float8_e4m3fnuz"])
+def test_results_may_come_as_their_bits(name: str) -> None:
+    """As the front door and `numpy` give them where there is no ml_dtypes."""
+    a = er.asarray([[1.5, 2], [3, 4]], name)
+    result = er.matmul(a, a.T)
+    bits = result.rounded.stored
+    assert bits.dtype.kind == "u"
+    assert result.covers(bits).all()
+    assert (result.margin(bits) <= 1).all()
+    assert not result.covers(bits + np.uint8(3)).any()
+    assert result.covers(result.rounded.values).all()
 
 
 def test_scalars_and_empty_results() -> None:

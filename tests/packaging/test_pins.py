@@ -17,7 +17,7 @@ PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^;\s]+)$")
 
 
 def requirements(name: str) -> dict[str, str]:
-    lines = [line.strip() for line in (ROOT / name).read_text().splitlines()]
+    lines = [line.partition(" ;")[0].strip() for line in (ROOT / name).read_text().splitlines()]
     pins = [PIN.match(line) for line in lines if line and not line.startswith(("#", "-r "))]
     assert all(pins), f"{name} has a line that is no exact pin"
     return {pin[1].lower().replace("_", "-"): pin[2] for pin in pins if pin}
@@ -38,6 +38,13 @@ def test_dev_extra_and_build_requirement_are_in_the_lock() -> None:
     for line in wanted:
         name, wish = line.split("==")
         assert lock[name.lower().replace("_", "-")] == wish, line
+
+
+def test_only_the_cpu_build_of_pytorch_is_asked_for() -> None:
+    lines = [line for line in (ROOT / "requirements-torch.txt").read_text().splitlines() if line.startswith("torch")]
+    wanted = requirements("requirements-torch.txt")["torch"].partition("+")[0]
+    assert lines == [f'torch=={wanted}+cpu ; sys_platform == "linux"', f'torch=={wanted} ; sys_platform != "linux"']
+    assert not set(requirements("requirements-torch.txt")) & set(requirements("requirements-dev.txt"))
 
 
 def test_native_extra_admits_the_tested_versions() -> None:
@@ -63,7 +70,7 @@ def test_npm_packages_are_pinned_and_name_no_registry(folder: Path, groups: set[
 
 
 def test_requirements_name_no_address() -> None:
-    for name in ("requirements-build.txt", "requirements-dev.txt"):
+    for name in ("requirements-build.txt", "requirements-dev.txt", "requirements-torch.txt"):
         text = (ROOT / name).read_text()
         assert "://" not in text
         assert "index-url" not in text

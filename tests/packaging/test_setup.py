@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import browser, bundle, test, vulkan
+from scripts import browser, bundle, pytorch, test, vulkan
 from scripts.paths import ROOT
 
 
@@ -119,3 +119,55 @@ def test_starter_names_the_package_with_venv(tmp_path: Path) -> None:
     done = starter(tmp_path / "bin", "start")
     assert done.returncode == 1
     assert "apt-get install python3.12-venv" in done.stderr
+
+
+@pytest.fixture
+def no_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment without PyTorch that nobody has looked for."""
+    monkeypatch.setattr(pytorch, "NOTE", tmp_path / "pytorch.txt")
+    monkeypatch.setattr(pytorch, "installed", lambda: None)
+    return tmp_path / "pytorch.txt"
+
+
+def pip(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, str]) -> list[str]:
+    """A pip that gives these exit statuses and errors in turn; the list fills with the options it was given."""
+    asked: list[str] = []
+    left = iter(answers)
+
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        asked.append(" ".join(options))
+        status, said = next(left)
+        return subprocess.CompletedProcess([], status, "", said)
+
+    monkeypatch.setattr(pytorch, "_pip", run)
+    return asked
+
+
+def test_pytorch_is_installed_where_pip_finds_its_cpu_build(no_pytorch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = pip(monkeypatch, (0, ""), (0, ""))
+    pytorch.install()
+    assert asked == ["--dry-run", ""]
+    monkeypatch.setattr(pytorch, "installed", lambda: "2.13.0+cpu")
+    pytorch.install()
+    assert asked == ["--dry-run", ""], "what is noted is not looked for again"
+    assert pytorch.status() == "PyTorch 2.13.0+cpu"
+
+
+def test_pytorch_that_is_not_at_hand_is_named_and_not_looked_for_again(no_pytorch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "WARNING: slow\nERROR: Could not find a version\nERROR: No matching distribution found for torch==2.13.0+cpu\n"
+    asked = pip(monkeypatch, (1, said), (0, ""), (0, ""))
+    assert "`npm test` looks for it" in pytorch.status()
+    pytorch.install()
+    pytorch.install()
+    assert asked == ["--dry-run"]
+    assert "deselected (No matching distribution found for torch==2.13.0+cpu; to look again, delete pytorch.txt" in pytorch.status()
+    monkeypatch.setattr(pytorch, "REQUIREMENTS", ROOT / "requirements-dev.txt")
+    pytorch.install()
+    assert asked == ["--dry-run", "--dry-run", ""], "other requirements are looked for anew"
+
+
+def test_pytorch_that_is_at_hand_and_fails_stops_the_run(no_pytorch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pip(monkeypatch, (0, ""), (1, "ERROR: No space left on device"))
+    with pytest.raises(RuntimeError, match=r"requirements-torch.txt:\nERROR: No space left on device"):
+        pytorch.install()
+    assert not no_pytorch.exists()

@@ -72,13 +72,13 @@ KNOBS: dict[str, Knob] = {
         Knob(
             "deep_kc_bytes", _count, 0, "0: half of the L2 that cpu/blocking.py pins (512 KiB), the size past which panels miss it"
         ),
+        Knob("gpu_min_flops", _count, 64_000_000, "what the CPU road does in the 2 ms that one GPU round trip costs in a page"),
+        Knob("submission_ms", _milliseconds, 150, "a GPU is reset after 2 s of one submission, a page stutters from 200 ms on"),
+        Knob("pool_bytes", _count, 256 << 20, "unused GPU buffers kept for re-use: four float32 operands of 4096 x 4096"),
         Knob("threads", _positive, None, "None: as many as cores are usable, at most 8"),
         Knob("parallel_threshold", _count, 8_000_000, "multiply-adds below which one thread is faster than two (200 cubed)"),
         Knob("par_mnk_per_worker", _positive, 2_000_000, "multiply-adds that pay for waking a thread"),
         Knob("small_parallel_mnk", _count, 768**3, "gemmkit: m * n * k below which int8 on several threads takes no dot row"),
-        Knob("gpu_min_flops", _count, 64_000_000, "what the CPU road does in the 2 ms that one GPU round trip costs in a page"),
-        Knob("submission_ms", _milliseconds, 150, "a GPU is reset after 2 s of one submission, a page stutters from 200 ms on"),
-        Knob("pool_bytes", _count, 256 << 20, "unused GPU buffers kept for re-use: four float32 operands of 4096 x 4096"),
     )
 }
 

@@ -81,18 +81,6 @@ def make_block(
     return Block(data, INT32 if requantize is None else requantize.type, any(vector.along == "row" for _, vector in vectors))
 
 
-# Of the four vectors of a head: where its beginning is stated, its step a row and its step a column (None: there is none).
-_VECTORS = ((0, 1, None), (2, None, 3), (8, 9, 10), (11, 12, 13))
-
-
-def move_block(data: bytes, row: int, column: int) -> bytes:
-    """The block of the product's part that begins at that row and column: the same vectors, read from further on."""
-    head = list(struct.unpack_from(f"<{HEAD}I", data))
-    for start, by_row, by_column in _VECTORS:
-        head[start] += (row * head[by_row] if by_row else 0) + (column * head[by_column] if by_column else 0)
-    return struct.pack(f"<{HEAD}I", *head) + data[4 * HEAD :]
-
-
 # The head's words where rows and columns change places.
 _TRANSPOSED_HEAD = (2, 3, 0, 1, 4, 5, 6, 7, 8, 10, 9, 11, 13, 12)
 
@@ -113,3 +101,15 @@ def _zero_points(operation: str, name: str, value: Any, type_: ElementType, alon
 
 def _steps(vector: Vector) -> tuple[int, int]:
     return int(vector.along == "row"), int(vector.along == "column")
+
+
+# Of the four vectors of a head: where its beginning is stated, its step a row and its step a column (None: there is none).
+_VECTORS = ((0, 1, None), (2, None, 3), (8, 9, 10), (11, 12, 13))
+
+
+def move_block(data: bytes, row: int, column: int) -> bytes:
+    """The block of the product's part that begins at that row and column: the same vectors, read from further on."""
+    head = list(struct.unpack_from(f"<{HEAD}I", data))
+    for start, by_row, by_column in _VECTORS:
+        head[start] += (row * head[by_row] if by_row else 0) + (column * head[by_column] if by_column else 0)
+    return struct.pack(f"<{HEAD}I", *head) + data[4 * HEAD :]

@@ -47,7 +47,7 @@ async def have(threads):
 
 def done(value):
     pg.configure(device=None, parallel_threshold=None, par_mnk_per_worker=None, threads=None)
-    worker_strips.MULTIPLY_ADDS_A_BYTE, worker_strips.MULTIPLY_ADDS_A_CALL = 6.0, 2_500_000
+    worker_strips.MULTIPLY_ADDS_A_BYTE, worker_strips.MULTIPLY_ADDS_A_CALL = 3.5, 6_000_000
     return value
 
 a, b = normal(1, 90, 300), normal(2, 300, 70)

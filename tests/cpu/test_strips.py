@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from py_gemm.configuration import KNOBS
 from py_gemm.cpu.engines import worker_strips
-from py_gemm.cpu.engines.worker_strips import LEAST_SHARE, callers_share
+from py_gemm.cpu.engines.worker_strips import is_worth_it
 from py_gemm.cpu.families import ROWS, Work, yields_to_widening
 from py_gemm.cpu.packing import Packing
 from py_gemm.cpu.plan import Plan, make_packing_plan, make_plan
@@ -123,24 +123,16 @@ def test_how_many_threads_are_worth_it(work: int, limit: int, threads: int) -> N
     assert count_threads(multiply_adds(plan_of(128, 128, 128)), 8, *gates) == 1, "no loss at 128 cubed: one thread"
 
 
-def test_the_caller_does_less_where_it_copies_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a page: shares come out even in time, and what would be spent on copying is left to one thread."""
+def test_which_products_are_worth_copying_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for size, worth in ((256, False), (320, False), (384, True), (1024, True)):
+        assert is_worth_it(plan_of(size, size, size), 8 * size * size, 2) is worth
+    assert not is_worth_it(plan_of(1, 4096, 4096), 4096 * 4096 * 2, 2), "a vector's product is all reading"
     monkeypatch.setattr(worker_strips, "MULTIPLY_ADDS_A_BYTE", 4.0)
     monkeypatch.setattr(worker_strips, "MULTIPLY_ADDS_A_CALL", 0)
     plan = plan_of(1000, 1000, 1000)
-    assert callers_share(plan, 0, 2) == 0.5
-    assert callers_share(plan, 0, 8) == 0.125
-    for nbytes, threads in ((12_000_000, 2), (8_000_000, 4), (2_000_000, 8)):
-        share, copying = callers_share(plan, nbytes, threads), 4 * nbytes / 1000**3
-        assert 0 < share < 1 / threads
-        assert share + copying == pytest.approx((1 - share) / (threads - 1))
-    assert callers_share(plan, 125_000_000, 2) == 0.25
-    assert callers_share(plan, 125_000_001, 2) == 0.0, "more than 0.75 of the time of one thread"
-    assert callers_share(plan, 60_000_000, 8) == LEAST_SHARE, "most of the time of one thread goes into copying"
-    monkeypatch.undo()
-    assert callers_share(plan_of(1, 4096, 4096), 4096 * 4096 * 2, 2) == 0.0, "a vector's product is all reading"
-    for size, worth in ((192, False), (256, True), (1024, True)):
-        assert (callers_share(plan_of(size, size, size), 8 * size * size, 2) > 0) is worth
+    assert is_worth_it(plan, 62_500_000, 2), "half of the work, and a quarter of its time for copying"
+    assert not is_worth_it(plan, 62_500_001, 2)
+    assert is_worth_it(plan, 125_000_000, 4)
 
 
 def test_which_integer_products_leave_the_dot_rows() -> None:

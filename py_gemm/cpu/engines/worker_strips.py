@@ -31,38 +31,28 @@ from .workers import KEEP_SHARED_BYTES, WorkerPool
 if TYPE_CHECKING:
     from .browser import BrowserEngine
 
-# What a byte copied to or from shared memory costs, and what else is done for a product (waking, argument blocks: 0.1 ms),
-# in multiply-adds of float32. Measured in Chromium by the processor time of caller and worker, 192 to 1024 cubed.
-MULTIPLY_ADDS_A_BYTE = 6.0
-MULTIPLY_ADDS_A_CALL = 2_500_000
-
-# The caller has a strip in any case.
-LEAST_SHARE = 0.02
+# What a byte copied to or from shared memory costs, and what else is done for a product (waking, argument blocks, cache lines that
+# change cores), in multiply-adds of float32. Measured in Chromium, page and worker, at 256, 512 and 1024 cubed.
+MULTIPLY_ADDS_A_BYTE = 3.5
+MULTIPLY_ADDS_A_CALL = 6_000_000
 
 
-def callers_share(plan: Plan, nbytes: int, threads: int) -> float:
-    """The part of the work for the caller, which copies `nbytes` for the others, so that all are done together; 0: not worth it.
+def is_worth_it(plan: Plan, nbytes: int, threads: int) -> bool:
+    """Whether equal strips on `threads` threads are faster than one, where `nbytes` are copied before they begin and afterwards.
 
-    In units of the whole work, with x for that part: x + copying = (1 - x) / (threads - 1).
+    Nobody computes meanwhile: the workers wait for their operands, and the caller copies.
     """
     copying = (MULTIPLY_ADDS_A_BYTE * nbytes + MULTIPLY_ADDS_A_CALL) / multiply_adds(plan)
-    share = max(LEAST_SHARE, (1 - copying * (threads - 1)) / threads)
-    return share if max(copying + share, (1 - share) / (threads - 1)) <= WORTH_IT else 0.0
+    return copying + 1 / threads <= WORTH_IT
 
 
 def bind_worker_strips(engine: BrowserEngine, row: Row, plan: Plan, blocking: Blocking, threads: int) -> Bound:
     """The product on `threads` threads, or on one where it cannot be cut or copying would cost more than it saves."""
     whole = engine.bind(row, plan, blocking)
     parts = split(plan, row, (1.0, threads - 1.0))
-    if len(parts) == 2:
-        share = callers_share(plan, _copied(parts[1]), threads)
-        parts = split(plan, row, (share, 1 - share)) if share else ()
-    return _WorkerStrips(engine, row, blocking, whole, parts, threads) if len(parts) == 2 else whole
-
-
-def _copied(strip: Strip) -> int:
-    """Bytes that go to and fro for a strip."""
-    return Arrangement.of(strip.plan, 0).copied
+    if len(parts) < 2 or not is_worth_it(plan, Arrangement.of(parts[1].plan, 0).copied, threads):
+        return whole
+    return _WorkerStrips(engine, row, blocking, whole, parts, threads)
 
 
 class _Window:

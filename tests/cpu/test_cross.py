@@ -205,7 +205,7 @@ def test_a_kernel_writes_to_its_scratch_and_to_d_alone(name: str) -> None:
         call = gemm.prepare(problem_of(a, b, view, c), has_bias=True)
         call(address_of(a), address_of(b), address_of(c), address_of(view), address_of(bias))
         bound: Any = call._bound
-        for place, operand in zip(bound._places, (b, a) if call.swapped else (a, b), strict=False):
+        for place, operand in zip(bound._places.places, (b, a) if call.swapped else (a, b), strict=False):
             inside = np.zeros_like(operand)
             engine.room(row_named(name).module, 0).copy_out(address_of(inside), place, inside.nbytes)
             assert np.array_equal(inside, operand), (m, n, k)

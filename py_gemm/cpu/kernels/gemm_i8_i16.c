@@ -97,27 +97,17 @@ KERNEL(gemm_i8_4x8_i16, 4, 8, tile_i8_4x8_i16)
 #define STORE_ONE(where, value) wasm_v128_store32_lane(to(where), value, 0)
 #define join(left, right, half) ((half) == 0 ? (left) : (right))
 
-// Bytes -> int16, the lower and the upper eight.
-INLINE v128_t widen_low(const uint32_t type, v128_t bytes) {
-  return type == UINT8 ? wasm_u16x8_extend_low_u8x16(bytes) : wasm_i16x8_extend_low_i8x16(bytes);
-}
-INLINE v128_t widen_high(const uint32_t type, v128_t bytes) {
-  return type == UINT8 ? wasm_u16x8_extend_high_u8x16(bytes) : wasm_i16x8_extend_high_i8x16(bytes);
-}
-
 INLINE void load_group(const uint32_t type, const uint32_t is_finite, const char *from, uint32_t depth_stride, v128_t *pair,
                        v128_t *seen) {
   (void)is_finite, (void)seen;
-  const v128_t a = wasm_v128_load64_zero(from), b = wasm_v128_load64_zero(at((address)(uintptr_t)from + depth_stride));
-  const v128_t both = wasm_i8x16_shuffle(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  pair[0] = widen_low(type, both);
-  pair[1] = widen_high(type, both);
+  load_eight(type, SIDE_B, (address)(uintptr_t)from, depth_stride, pair);
 }
 
 // Two steps of a column in the lowest word.
 INLINE v128_t load_one(const uint32_t type, address from, uint32_t depth_stride) {
   const v128_t first = wasm_v128_load8_lane(at(from), wasm_i32x4_const_splat(0), 0);
-  return widen_low(type, wasm_v128_load8_lane(at(from + depth_stride), first, 1));
+  const v128_t bytes = wasm_v128_load8_lane(at(from + depth_stride), first, 1);
+  return type == UINT8 ? wasm_u16x8_extend_low_u8x16(bytes) : wasm_i16x8_extend_low_i8x16(bytes);
 }
 
 #define BY_TYPE(type, CALL)           \

@@ -139,7 +139,7 @@ INLINE void chain_across(const uint32_t rows, const uint32_t groups, const uint3
                                                       uint32_t row_bytes) {                                                       \
     const Stripe stripe = {source, column_stride, depth_stride, columns, depth};                                                  \
     if (rows == 1) {                                                                                                              \
-      chain_across(1, 4, type, &stripe, panel, sums, row_bytes);                                                                  \
+      chain_across(1, 3, type, &stripe, panel, sums, row_bytes);                                                                  \
     } else if (rows == 2) {                                                                                                       \
       chain_across(2, 2, type, &stripe, panel, sums, row_bytes);                                                                  \
     } else {                                                                                                                      \

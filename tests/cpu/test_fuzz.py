@@ -7,8 +7,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from py_gemm.cpu.kernels import build
@@ -37,7 +39,26 @@ def test_ten_minutes_find_nothing() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_errors_put_into_kernels_are_found(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def arena() -> native.Arena:
+    return native.Arena()
+
+
+def test_the_dot_kernels_are_exact_where_the_engine_is(arena: native.Arena, tmp_path: Path) -> None:
+    """Both meanings of the relaxed dot product, which no engine of one machine has: all 65,536 products of two bytes, and every
+    quadruple of extremes with every other."""
+    kernels = native.Kernels(native.compile_library(tmp_path, modules=("dot", "sdot")))
+    fuzzer = Fuzzer(kernels, arena)
+    for row, types in product([row for row in ROWS if row.token in ("dot", "sdot")], product(("int8", "uint8"), repeat=2)):
+        limits = [np.iinfo(each) for each in types]
+        every = [np.arange(each.min, each.max + 1).astype(each.dtype) for each in limits]
+        fuzzer.check_product(row, every[0][:, None], every[1][None, :])
+        extremes = [sorted({each.min, each.min + 1, 0, each.max // 2 + 1, each.max - 1, each.max}) for each in limits]
+        quadruples = [np.array(list(product(each, repeat=4)), of) for each, of in zip(extremes, types, strict=True)]
+        fuzzer.check_product(row, quadruples[0], np.ascontiguousarray(quadruples[1].T))
+
+
+def test_errors_put_into_kernels_are_found(arena: native.Arena, tmp_path: Path) -> None:
     """The missing step of an odd depth is read after all, and eight columns are written where there are fewer."""
     sources = tmp_path / "kernels"
     shutil.copytree(build.HERE, sources, ignore=shutil.ignore_patterns("*.wasm", "*.py", "__pycache__"))
@@ -48,7 +69,7 @@ def test_errors_put_into_kernels_are_found(tmp_path: Path) -> None:
         text = (sources / name).read_text()
         assert right in text
         (sources / name).write_text(text.replace(right, wrong))
-    kernels, arena = native.Kernels(native.compile_library(tmp_path, sources, ("i16",))), native.Arena()
+    kernels = native.Kernels(native.compile_library(tmp_path, sources, ("i16",)))
     for family, found in (("gemv_i8", "read"), ("gemm_i8", "wrote")):
         fuzzer = Fuzzer(kernels, arena, [row for row in ROWS if row.token == "i16" and row.family == family])
         findings = []

@@ -90,6 +90,22 @@ class Fuzzer:
             raise AssertionError(f"--seed {seed} --only {index}: {case.text}\n{error}") from error
         return case.row.name
 
+    def check_product(self, row: Row, a: Any, b: Any) -> None:
+        """The int32 product of two arrays of bytes, dense and in the arena, by one row."""
+        self._end = 0
+        types = {np.dtype(NUMPY[type_]): type_ for type_ in (INT8, UINT8)}
+        (m, k), n = a.shape, b.shape[1]
+        words = make_block("fuzz", types[a.dtype], types[b.dtype], m, n)
+        operands = {}
+        for name, values in (("a", a), ("b", b), ("d", np.zeros((m, n), np.int32)), ("bias", np.frombuffer(words.data, np.uint8))):
+            at = self._reserve(values.nbytes)
+            view = self._view(at, values.nbytes).view(values.dtype).reshape(values.shape)
+            view[...] = values
+            layout = Layout(types.get(values.dtype, INT32), values.shape[-1], 1)
+            operands[name] = Operand(layout, at, at, values.nbytes, view)
+        problem = Problem(m, n, k, operands["a"].layout, operands["b"].layout, operands["d"].layout)
+        self._check(Case(row, problem, row.name, operands, has_bias=True, block=words, rules={"zeros": [0, 0]}))
+
     # ---- memory ----
 
     def _reserve(self, nbytes: int) -> int:

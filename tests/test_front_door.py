@@ -158,7 +158,7 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ),
     ("knob", lambda: pg.configure(speed=1), ValueError, "unknown knob 'speed'; known: device"),
     ("knob's value", lambda: pg.configure(device="cuda"), ValueError, "device='cuda': known kinds"),
-    ("token", lambda: pg.configure(token="avx"), ValueError, "unknown token 'avx'; known: relaxed, simd128"),
+    ("token", lambda: pg.configure(token="avx"), ValueError, "unknown token 'avx'; known: relaxed, pairs, simd128"),
     ("variant", lambda: pg.configure(variant="tiles"), ValueError, "unknown variant 'tiles'; known: exact-f16, .*, int8-skinny"),
     (
         "time",

@@ -24,8 +24,8 @@ INLINE void subtract_zeros(const uint32_t width, const Block *block, uint32_t ze
 }
 
 // Few rows of A (rows.h): B lies where it is, zero points and all, and what they make too much comes off the sums:
-// sum (a - za)(b - zb) = sum (a - za) b - zb sum (a - za). The sums of the rows' packed elements wait where a tile's start has its zeros.
-// sum_of_word: the sum of the elements in each word of a panel.
+// sum (a - za)(b - zb) = sum (a - za) b - zb sum (a - za). The sums of the rows' packed elements wait where other kernels keep the
+// zeros that a tile starts from. sum_of_word: the sum of the elements in each word of a panel.
 #define SUM_ROWS(sum_of_word, scratch, panel, groups, is_first)                                                                   \
   {                                                                                                                               \
     v128_t of_rows = is_first ? wasm_i32x4_const_splat(0) : wasm_v128_load(at(scratch + SCRATCH_ZEROS));                          \

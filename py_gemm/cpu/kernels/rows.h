@@ -11,8 +11,8 @@
 // A is packed by chains, 4 rows wide (PANEL_ROWS), whatever its type; more than 4 rows are taken 4 at a time.
 // Sums of a row: `block_columns` reals, rounded up to a whole GROUP of two vectors. 16-bit types come as even and odd elements of a
 // vector (no shuffle); a GROUP's sums then wait as 0 2 4 6 1 3 5 7 and are put in order at the end.
-// GROUP_STEPS steps of depth lie in one word of a panel of A (pack_groups.h; 1: it is a plain panel); then a step below is such a group.
-// Sums are exact there, in any order, and of a last group that is not whole the missing steps are zeros in the panel.
+// GROUP_STEPS steps of depth lie in one word of a panel of A (pack_groups.h; 1: a plain panel); a step below then is such a group,
+// sums are exact in any order, and the missing steps of a last group that is not whole are zeros in the panel.
 // The includer defines, beside what finish.h and pack.h need: MULTIPLY_ADD, SPLAT(pointer), SPLITS(type) (whether a type comes as
 // even and odd elements), join(even, odd, half), WATCHES(type) and NOT_FINITE(seen); load_group(type, is_finite, pointer,
 // depth_stride, pair, seen) and load_one(type, address, depth_stride): a step of a GROUP of columns or of one. is_finite: where the
@@ -133,7 +133,7 @@ INLINE void chain_across(const uint32_t rows, const uint32_t groups, const uint3
 }
 
 // A function for each type and each number of rows that has a kernel of its own: 3 rows run as 4, the last one of zeros.
-#define CHAINS_ACROSS(type)                                                                                                              \
+#define CHAINS_ACROSS(type)                                                                                                       \
   static __attribute__((noinline)) void across_##type(uint32_t rows, address source, uint32_t column_stride, uint32_t depth_stride, \
                                                       uint32_t columns, uint32_t depth, address panel, address sums,              \
                                                       uint32_t row_bytes) {                                                       \

@@ -1,5 +1,5 @@
-// Few rows of A, along: the depth of B lies side by side (or nothing does). Small transposes turn columns into steps, so that a column's
-// products are added one after the other (rows.h, which comes before this).
+// Few rows of A, along: the depth of B lies side by side (or nothing does). Small transposes turn columns into steps, so that the
+// products of a column are added one after the other (rows.h, which comes before this).
 // The includer defines ALONG_IS_WIDE(type) (whether it deserves a kernel for many columns), steps_at_once(type) and load_steps(type,
 // columns, offset, steps): as many vectors, each a step of LANES columns; load_step(type, columns, offset): one.
 

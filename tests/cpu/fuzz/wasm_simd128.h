@@ -151,8 +151,10 @@ NATIVE v128_t wasm_f64x2_nearest(v128_t a) {
 
 // ---- between types ----
 
-#define WIDEN(name, wide, narrow, ...) \
-  NATIVE v128_t name(v128_t a) { return (v128_t)__builtin_convertvector(__builtin_shufflevector((narrow)a, (narrow)a, __VA_ARGS__), wide); }
+#define WIDEN(name, wide, narrow, ...)                                                                           \
+  NATIVE v128_t name(v128_t a) {                                                                                 \
+    return (v128_t)__builtin_convertvector(__builtin_shufflevector((narrow)a, (narrow)a, __VA_ARGS__), wide);   \
+  }
 WIDEN(wasm_i16x8_extend_low_i8x16, i16x8, i8x16, 0, 1, 2, 3, 4, 5, 6, 7)
 WIDEN(wasm_u16x8_extend_low_u8x16, u16x8, u8x16, 0, 1, 2, 3, 4, 5, 6, 7)
 WIDEN(wasm_i16x8_extend_high_i8x16, i16x8, i8x16, 8, 9, 10, 11, 12, 13, 14, 15)

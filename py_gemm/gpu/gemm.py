@@ -123,12 +123,13 @@ class Gemm:
             stride_a=stride_a, stride_b=stride_b, stride_c=stride_c,
             offset_a=offset_a, offset_b=offset_b, offset_c=offset_c,
         )  # fmt: skip
+        row = self._row_of(problem) if found is None else self.row
         buffers = {"a": device.adopt(a), "b": device.adopt(b), "sum": device.adopt(c)}
         if epilogue is not None and epilogue.bias is not None:
             buffers["bias"] = device.adopt(epilogue.bias)
         self._check_buffers(problem, buffers, 0 if epilogue is None else epilogue.bias_offset)
         if found is None:
-            found = self._plans[key] = problem, self._plan(problem, epilogue)
+            found = self._plans[key] = problem, self._plan(problem, row, epilogue)
             if len(self._plans) > _PLANS:
                 self._plans.popitem(last=False)
         steps = found[1]
@@ -171,25 +172,28 @@ class Gemm:
             self._scratch = self.device.create_buffer(min(SCRATCH_BYTES, limits.max_storage_buffer_binding_size))
         return self._scratch
 
-    def _plan(self, problem: Problem, epilogue: GemmEpilogue | None) -> tuple[Step, ...]:
+    def _row_of(self, problem: Problem) -> Variant:
+        """The row that runs this product, whose grid the device must allow."""
+        row = self.row
+        if not problem.is_empty:
+            shape = Shape.of(problem, batch_invariant=self.batch_invariant)
+            row = choose_variant(replace(self._request, shape=shape), self._forced)
+        require_one_grid("encode", problem, row, self.device.capabilities.limits)
+        return row
+
+    def _plan(self, problem: Problem, row: Variant, epilogue: GemmEpilogue | None) -> tuple[Step, ...]:
         activation = Activation.of(None if epilogue is None else epilogue.activation)
-        bias_offset = 0 if epilogue is None else epilogue.bias_offset
-        limits = self.device.capabilities.limits
-        shape = Shape.of(problem, batch_invariant=self.batch_invariant)
         if problem.is_empty:
-            require_one_grid("encode", problem, self.row, limits)
             return ()
-        row = choose_variant(replace(self._request, shape=shape), self._forced)
-        require_one_grid("encode", problem, row, limits)
         steps, _, _ = plan_product(
             problem,
             problem.d,
             row,
-            limits,
-            ranges=choose_ranges(shape, row),
+            self.device.capabilities.limits,
+            ranges=choose_ranges(Shape.of(problem, batch_invariant=self.batch_invariant), row),
             activation=activation,
             has_bias=epilogue is not None and epilogue.bias is not None,
-            bias_offset=bias_offset,
+            bias_offset=0 if epilogue is None else epilogue.bias_offset,
         )
         return tuple(steps)
 

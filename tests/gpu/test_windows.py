@@ -200,7 +200,7 @@ def test_parts_of_k_are_the_stated_order(limited: Limited, row: Variant) -> None
     assert choose_variant(Request(Capabilities("vulkan", "any"), FLOAT16, FLOAT16, "deterministic", shape=shape)) is row
     expected = replayed(row, a, b, fused=True, ranges=choose_ranges(shape, row))
     stored = np.ascontiguousarray(b.T) if by_columns else b
-    limited.limit(8192)
+    limited.limit(4368)
     placed = [pg.asarray(each, device=limited.device) for each in (a, stored)]
     found = pg.gemm(*placed, transpose_b=by_columns, mode="deterministic", dtype="float32").numpy()
     assert np.array_equal(found, expected)

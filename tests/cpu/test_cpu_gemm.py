@@ -48,7 +48,7 @@ def test_the_token_comes_from_the_argument_then_the_knob() -> None:
         py_gemm.configure(token="simd128")
         assert CpuGemm().prepare(dense(9, 9, 9)).variant == "gemm_f32_4x8_simd128"
         assert CpuGemm(token="relaxed").prepare(dense(9, 9, 9)).variant == "gemm_f32_4x8_relaxed"
-        with pytest.raises(ValueError, match="token.*'avx'.*relaxed, pairs, simd128"):
+        with pytest.raises(ValueError, match=r"token.*'avx'.*relaxed, pairs, simd128"):
             py_gemm.configure(token="avx")
         with pytest.raises(ValueError, match="unknown token 'avx'; known: relaxed, pairs, simd128"):
             CpuGemm(token="avx").prepare(dense(9, 9, 9))

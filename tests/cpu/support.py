@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 import py_gemm
+from py_gemm.cpu.engines import copying
 from py_gemm.cpu.families import ROWS, Row
 from py_gemm.cpu.gemm import CpuGemm
 from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, ElementType
@@ -140,6 +144,16 @@ def frame_is_whole(view: Array, room: Array) -> bool:
     """Whether everything around `view` is still the sentinel. Overwrites `view`."""
     view[...] = -77
     return bool(np.all(room == np.asarray(-77, room.dtype)))
+
+
+@contextmanager
+def every_product_is_worth_a_thread() -> Iterator[None]:
+    """Strips on as many threads as are asked for, whatever they cost."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copying, "MULTIPLY_ADDS_A_BYTE", 0)
+        py_gemm.configure(parallel_threshold=0, par_mnk_per_worker=1)
+        yield
+    py_gemm.configure(parallel_threshold=None, par_mnk_per_worker=None)
 
 
 def last_variant() -> str:

@@ -8,6 +8,7 @@ seed; `npm run soak` takes all of it. A failure's text is the case: `check(Cross
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -29,6 +30,7 @@ from tests.cpu.support import (
     ROW_NAMES,
     Array,
     address_of,
+    every_product_is_worth_a_thread,
     frame_is_whole,
     framed,
     gemm_of,
@@ -45,7 +47,7 @@ SCALARS = (0.0, 1.0, 2.3)
 ARRANGEMENTS = [("plain",) * 4, ("transposed", "plain", "plain", "transposed"), ("plain", "transposed", "reversed", "spread"),
                 ("spread", "reversed", "transposed", "plain"), ("reversed", "spread", "spread", "reversed")]  # fmt: skip
 # The counts that CpuGemm(threads=...) takes.
-THREADS = (1,)
+THREADS = (1, 2)
 SAMPLE = 40  # cases of each row in an ordinary run
 
 
@@ -63,6 +65,12 @@ def shapes() -> list[tuple[int, int, int]]:
 
 
 SHAPES = shapes()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def on_threads() -> Iterator[None]:
+    with every_product_is_worth_a_thread():
+        yield
 
 
 def test_there_are_thirty_shapes_with_the_tails_of_every_tile() -> None:
@@ -197,7 +205,7 @@ def test_a_kernel_writes_to_its_scratch_and_to_d_alone(name: str) -> None:
     inputs, sums, real = types_of(name)
     generator = np.random.default_rng(81)
     engine = WasmtimeEngine()
-    gemm = CpuGemm(family=name, engine=engine)
+    gemm = CpuGemm(family=name, threads=1, engine=engine)
     for m, n, k in ((1, 1, 1), (3, 40, 700), (19, 45, 521), (61, 70, 257)):
         a, b = small_integers(generator, (m, k), inputs), small_integers(generator, (k, n), inputs)
         c, bias = small_integers(generator, (m, n), real), np.arange(n, dtype=np.float32)

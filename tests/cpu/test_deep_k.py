@@ -16,14 +16,30 @@ from py_gemm.cpu.families import ROWS
 from py_gemm.cpu.gemm import CpuGemm
 from py_gemm.epilogue import Activation
 from py_gemm.errors import DeviceMemoryError
-from tests.cpu.support import NUMPY_TYPES, Array, address_of, gemm_of, last_variant, multiply, problem_of, row_named
+from tests.cpu.support import (
+    NUMPY_TYPES,
+    Array,
+    address_of,
+    every_product_is_worth_a_thread,
+    gemm_of,
+    last_variant,
+    multiply,
+    problem_of,
+    row_named,
+)
 
 K = 4096
 NEVER = (1 << 63) - 1
 DEEP_ROWS = [row.name for row in ROWS if row.has_single_panel]
 SHAPES = [(48, 48, "plain"), (40, 50, "plain"), (130, 33, "plain"), (37, 41, "columns, rsc 2")]
-# Later: the thread counts of CpuGemm(threads=...). A product's bits may not depend on them.
-THREADS = [1]
+# The counts that CpuGemm(threads=...) takes. A product's bits may not depend on them.
+THREADS = [1, 2]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def on_threads() -> Iterator[None]:
+    with every_product_is_worth_a_thread():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,7 @@ import numpy as np
 import py_gemm as pg
 from py_gemm.cpu.arguments import ADDRESSES, argument_bytes, pack_arguments
 from py_gemm.cpu.blocking import Geometry, block
-from py_gemm.cpu.families import ALL_ROWS, LIMBS_ROW, Row
+from py_gemm.cpu.families import ALL_ROWS, LIMBS_ROW, SCALAR_TOKEN, TILE_BYTES, TILE_ROW_BYTES, Row
 from py_gemm.cpu.packing import Packing
 from py_gemm.cpu.plan import Plan, make_packing_plan, make_plan
 from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8, ElementType
@@ -71,6 +71,7 @@ class Case:
     rules: dict[str, Any] = field(default_factory=dict)
     geometry: Geometry = field(default_factory=Geometry)
     packs: tuple[str, ...] = ()
+    name: str = ""
 
 
 class Fuzzer:
@@ -88,7 +89,7 @@ class Fuzzer:
             self._check(case)
         except AssertionError as error:
             raise AssertionError(f"--seed {seed} --only {index}: {case.text}\n{error}") from error
-        return case.row.name
+        return case.name
 
     def check_product(self, row: Row, a: Any, b: Any) -> None:
         """The int32 product of two arrays of bytes, dense and in the arena, by one row."""
@@ -153,6 +154,7 @@ class Fuzzer:
     def _draw(self, source: random.Random) -> Case:
         self._end = 0
         row = source.choice(self._rows)
+        name = row.name
         size = source.choice((4, 9, 20, 70))
         m, n = source.randint(1, size), source.randint(1, size)
         k = source.randint(0, source.choice((3, 20, 100, 700)))
@@ -161,6 +163,9 @@ class Fuzzer:
         batch = tuple(source.randint(1, 3) for _ in range(source.choice((0, 0, 0, 1, 2))))
         longest = source.choice((row.order.longest_chain, 4, 8, 64))
         row = replace(row, order=replace(row.order, longest_chain=min(longest, row.order.longest_chain)))
+        if row.token == SCALAR_TOKEN:  # which takes any tile
+            columns = source.randint(1, TILE_ROW_BYTES // row.accumulator.size)
+            row = replace(row, rows=source.randint(1, TILE_BYTES // (columns * row.accumulator.size)), columns=columns)
         whole = Geometry()
         geometry = Geometry(
             a_bytes=source.choice((whole.a_bytes, 1024, 256)), b_bytes=source.choice((whole.b_bytes, 1024, 256)),
@@ -169,7 +174,7 @@ class Fuzzer:
         )  # fmt: skip
         draw = self._draw_integers if row.accumulator is INT32 else self._draw_floats
         case = draw(source, row, batch, m, n, k)
-        case.geometry = geometry
+        case.geometry, case.name = geometry, name
         case.text = f"{row.name} m={m} n={n} k={k} batch={batch} chain<={row.order.longest_chain} {geometry} {case.text}"
         return case
 
@@ -299,7 +304,7 @@ class Fuzzer:
         return packing, (at, nbytes)
 
     def _call(self, case: Case, row: Row, plan: Plan, places: dict[str, tuple[int, int, int]]) -> None:
-        by_columns, prepacked = plan.b.column != plan.b.type.size, bool(plan.packed_a or plan.packed_b)
+        by_columns, prepacked = plan.b.column != plan.b.type.size, bool(plan.packs or plan.packed_a or plan.packed_b)
         blocking = block(row, plan.m, plan.n, plan.k, case.geometry, b_by_columns=by_columns, prepacked=prepacked)
         arguments = pack_arguments(plan, blocking)
         ADDRESSES.pack_into(arguments, 0, *(places.get(name, (0, 0, 0))[0] & 0xFFFF_FFFF for name in ("a", "b", "c", "d", "bias")))

@@ -63,28 +63,40 @@ def host(request: pytest.FixtureRequest) -> PyodideHost:
 
 ROWS_CODE = """
 from py_gemm.cpu.families import ALL_ROWS
-from py_gemm.dtypes import FLOAT32, FLOAT64, INT32
+from py_gemm.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32
 from py_gemm.errors import UnsupportedError
 from py_gemm.problem import Layout, Problem
 
-kinds = {FLOAT32: np.float32, FLOAT64: np.float64}
+kinds = {FLOAT16: np.float16, FLOAT32: np.float32, FLOAT64: np.float64}
+half_a_step = {BFLOAT16: 2**-8, FLOAT16: 2**-11, FLOAT32: 0, FLOAT64: 0}
+
+def stored(values, kind):
+    if kind is BFLOAT16:
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return np.ascontiguousarray(values, kinds[kind])
+
+def real(array, kind):
+    return ((array.astype(np.uint32) << 16).view(np.float32) if kind is BFLOAT16 else array).astype(np.float64)
+
 ran = []
 await have(3)
 for row in ALL_ROWS:
     if row.accumulator is INT32 or row.family == "gemm_limbs":
         continue
     for m, n, k in ((1, 700, 300), (3, 257, 40), (13, 17, 33), (50, 90, 259), (131, 18, 70)):
-        kind = FLOAT32 if row.exact else row.accumulator
-        x, y = (np.ascontiguousarray(each, kinds[kind]) for each in (normal(3, m, k), normal(4, k, n)))
+        kind = row.inputs or (FLOAT32 if row.exact else row.accumulator)
+        into = row.output or kind
+        x, y = (stored(each, kind) for each in (normal(3, m, k), normal(4, k, n)))
         results, used = [], []
         for threads in (1, 2, 3):
             gemm = CpuGemm(family=row.name, threads=threads, engine=engine)
-            d = np.zeros((m, n), kinds[kind])
-            call = gemm.prepare(Problem(m, n, k, Layout(kind, k, 1), Layout(kind, n, 1), Layout(kind, n, 1)), exact=row.exact)
+            d = stored(np.zeros((m, n)), into)
+            call = gemm.prepare(Problem(m, n, k, Layout(kind, k, 1), Layout(kind, n, 1), Layout(into, n, 1)), exact=row.exact)
             used.append(call(x.ctypes.data, y.ctypes.data, 0, d.ctypes.data, 0))
             results.append(d.tobytes())
         assert len(set(results)) == 1, (row.name, m, n, k)
-        assert np.array_equal(d, x @ y) or np.allclose(d, x.astype(np.float64) @ y, rtol=0, atol=1e-4), (row.name, m, n, k)
+        product = real(x, kind) @ real(y, kind)
+        assert np.allclose(real(d, into), product, rtol=half_a_step[into], atol=1e-4), (row.name, m, n, k)
         if m * n * k > 200_000:
             assert used == [1, 2, 3], (row.name, m, n, k, used)
     ran.append(row.name)

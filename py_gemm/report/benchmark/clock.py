@@ -140,8 +140,10 @@ async def _calls_for_a_turn(contender: Contender) -> int:
 
 
 async def interleaved(entrants: list[Entrant], pace: Pace, proceed: Callable[[str], None]) -> list[Times]:
-    """Warm everyone, then let all take turns, each warmed again, in an order that moves by one. `proceed` hears who is next, and may
-    raise."""
+    """Warm everyone, then let all take turns, each warmed again, in an order that moves by one. `proceed` hears who is next.
+
+    It may raise.
+    """
     field_ = [Times(entrant) for entrant in entrants]
     trouble = failures()
     for times in field_:

@@ -220,6 +220,16 @@ def test_a_chain_whose_results_pass_a_binding(limited: Limited) -> None:
     assert np.abs(narrow.astype("f4") - x @ y).max() < 0.3
 
 
+@pytest.mark.parametrize("limit", [600, 1024])
+def test_a_result_is_rounded_where_a_binding_holds_few_words(limited: Limited, limit: int) -> None:
+    """Pieces shorter than a workgroup still begin at a whole word of the result."""
+    a, c = np.ones((31, 20), "f4"), np.random.default_rng(0).integers(-9, 9, (31, 17)).astype("f4")
+    placed = pg.asarray(a, device=limited.device)
+    limited.limit(limit)
+    assert np.array_equal(pg.gemm(placed, a[:20, :17], c, dtype="float16").numpy(), c + 20)
+    assert limited.windows > 0
+
+
 def test_what_cannot_be_cut_is_refused_with_figures(limited: Limited) -> None:
     a, b = pg.asarray(real(64, 64), device=limited.device), real(64, 4)
     limited.limit(240)

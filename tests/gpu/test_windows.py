@@ -242,6 +242,15 @@ def test_what_cannot_be_cut_is_refused_with_figures(limited: Limited) -> None:
         pg.matmul(real(2, 4096), real(4096, 2), device=limited.device)
 
 
+def test_operands_of_the_host_are_cut_to_what_a_buffer_holds(limited: Limited) -> None:
+    """Also where the device would bind more than one of its buffers may have."""
+    a, b, c = real(90, 80), real(80, 90, seed=1), real(90, 90, seed=2)
+    whole = pg.gemm(a, b, c, device=limited.device)
+    limited.limit(None, max_buffer_size=12_000)
+    assert np.array_equal(pg.gemm(a, b, c, device=limited.device), whole)
+    assert pg.last_run().variant == "panels"  # type: ignore[union-attr]
+
+
 def test_every_row_has_a_unit_that_its_parts_may_have() -> None:
     for row in (TILED, ROWS, ROWS_BY_COLUMNS, EXACT_F16, *REGISTER_ROWS):
         assert row.unit % row.tile[2] == 0

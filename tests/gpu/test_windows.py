@@ -251,6 +251,15 @@ def test_operands_of_the_host_are_cut_to_what_a_buffer_holds(limited: Limited) -
     assert pg.last_run().variant == "panels"  # type: ignore[union-attr]
 
 
+def test_passes_over_elements_keep_to_a_grid(limited: Limited) -> None:
+    """C is gathered, and D rounded, in as many dispatches as a small limit of workgroups asks for."""
+    a, c = np.ones((90, 5), "f4"), np.random.default_rng(0).integers(-9, 9, (90, 70)).astype("f4")
+    placed = pg.asarray(a, device=limited.device), pg.asarray(c, device=limited.device)
+    limited.limit(None, max_compute_workgroups_per_dimension=3)
+    found = pg.gemm(placed[0], np.ones((5, 70), "f4"), placed[1], dtype="float16").numpy()
+    assert np.array_equal(found, c + 5)
+
+
 def test_every_row_has_a_unit_that_its_parts_may_have() -> None:
     for row in (TILED, ROWS, ROWS_BY_COLUMNS, EXACT_F16, *REGISTER_ROWS):
         assert row.unit % row.tile[2] == 0

@@ -72,7 +72,7 @@ async def matmul_async(
 
     A long product goes to a GPU in several submissions (the knob `submission_ms`), and others run between them. `progress` is
     called with the fraction that is done, up to 1; cancelling the task, or raising in `progress`, stops what is left, and no
-    array of the host is changed then.
+    array of the host is changed then. An `out` is changed when the product ends: await it before the next call that reads `out`.
     """
     return await _run_async(
         Request("matmul", a, b, out=out, dtype=dtype, mode=mode, batch_invariant=batch_invariant, dtype_a=dtype_a, dtype_b=dtype_b),

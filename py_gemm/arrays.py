@@ -333,7 +333,8 @@ class DeviceArray:
 
     def report(self) -> RunReport | None:
         """What is known of the call that made this array: kernel and times, as `last_run` tells them; None where no product did.
-        The device's time is there once this array, or one that was made later, has been read or awaited."""
+        The device's time is there once this array, or one that was made later, has been read or awaited; between two read-backs a
+        device keeps the times of the last 64 submissions."""
         return None if self._run is None else self._run.report()
 
     def _note_end(self) -> None:

@@ -385,7 +385,7 @@ class PreparedCall:
         if problem.c is not None:
             shapes.append((problem.c, self.m, self.n))
         spans = [operand_bytes(layout, rows, columns, problem.batch) for layout, rows, columns in shapes]
-        most: int = device.capabilities.limits.max_storage_buffer_binding_size
+        most: int = device.capabilities.limits.largest_bound
         return max([*spans, 4 * result_elements(problem)]) > most
 
     def _panelled(self, request: Request, c: Array | None, whole: Shape) -> PanelledProduct:

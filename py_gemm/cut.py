@@ -73,7 +73,7 @@ class PanelledProduct:
         return self._operation(device, panel)[0]
 
     def _operation(self, device: Device, panel: Panel) -> tuple[GemmOperation, list[HostOperand | None]]:
-        limit = device.capabilities.limits.max_storage_buffer_binding_size
+        limit = device.capabilities.limits.largest_bound
         rows, columns = panel[-2:]
         batch = tuple(size for _, size in panel[:-2])
         parts = (

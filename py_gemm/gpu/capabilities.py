@@ -21,6 +21,11 @@ class Limits:
     max_compute_workgroup_storage_size: int = 16_384
     max_storage_buffers_per_shader_stage: int = 8
 
+    @property
+    def largest_bound(self) -> int:
+        """The bytes of the largest buffer that can be bound whole; some drivers bind more than a buffer of theirs may have."""
+        return min(self.max_storage_buffer_binding_size, self.max_buffer_size)
+
     @staticmethod
     def of(limits: Mapping[str, int]) -> Limits:
         """From a device's own table, whose names may be in camel case (browser) or hyphenated (wgpu); others are left out."""

@@ -207,8 +207,7 @@ class Device(ABC):
             raise UnsupportedError(
                 f"create_buffer: {nbytes:,} bytes asked, maxBufferSize of {self.capabilities.adapter} is {limits.max_buffer_size:,}"
             )
-        ceiling = min(limits.max_buffer_size, limits.max_storage_buffer_binding_size)
-        capacity = size_class(nbytes, ceiling)
+        capacity = size_class(nbytes, limits.largest_bound)
         allocation = self._pool.take(capacity)
         if allocation is None:
             self.require_alive()

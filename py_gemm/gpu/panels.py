@@ -40,7 +40,7 @@ def cut_panels(operation: str, sizes: tuple[int, ...], operands: Mapping[str, Ex
 def _cut(operation: str, panel: Panel, operands: Mapping[str, Extent], limits: Limits) -> Iterator[Panel]:
     for name, operand in operands.items():
         nbytes = operand.bytes_of(panel)
-        binding = limits.max_storage_buffer_binding_size
+        binding = limits.largest_bound
         if nbytes > (binding if operand.nbytes <= binding else limits.max_buffer_size):
             axis = _axis(panel, operand)
             if axis is None:

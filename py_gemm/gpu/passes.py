@@ -15,7 +15,7 @@ from ..problem import Layout, collapse_batch
 from .capabilities import Limits
 from .pieces import cuts
 from .shaders import ShaderKey
-from .steps import LINEAR, Step, bound_windows, dense_layout, linear_grid, operand_bytes, turned, words
+from .steps import Step, bound_windows, dense_layout, linear_grid, most_linear, operand_bytes, turned, words
 from .windows import Bound, Reach, largest
 
 # The uniform blocks, in the order of the `Parameters` of each shader.
@@ -53,7 +53,8 @@ def _gather(source: Reach, rows: int, columns: int, target: Reach, start: int, l
     layout = source.layout
 
     def fits(high: int, wide: int) -> bool:
-        return source.reaches(products, high, wide) and target.reaches(1, 1, products * high * wide)
+        count = products * high * wide
+        return count <= most_linear(limits) and source.reaches(products, high, wide) and target.reaches(1, 1, count)
 
     high, wide = largest(rows, lambda some: fits(some, columns)), columns
     if not high:
@@ -79,8 +80,9 @@ def plan_narrow(elements: int, type_: ElementType, limits: Limits, *, source: st
     wide = Reach("gemm", source, _DENSE, FLOAT32.size * elements, limit)
     narrow = Reach("gemm", target, replace(_DENSE, type=type_), type_.size * elements, limit)
     steps = []
-    # Pieces begin at a whole word, and at a whole window of either.
-    for start, count in cuts(elements, max(largest(elements, lambda some: wide.reaches(1, 1, some), LINEAR), 1)):
+    most = largest(elements, lambda some: some <= 2 * most_linear(limits) and wide.reaches(1, 1, some), 2)
+    # Pieces begin at a whole word of either.
+    for start, count in cuts(elements, max(most, 2)):
         left, right = wide.bind(start, 1, 1, count), narrow.bind(start, 1, 1, count)
         parameters = _NARROW.pack(count, left.layout.offset, right.layout.offset // 2)
         grid = linear_grid("gemm", -(-count // 2), limits)

@@ -21,7 +21,7 @@ from .pieces import Piece, batch_pieces, cuts, piece_sizes
 from .register_tile import A_VECTORS_ACROSS, A_VECTORS_ALONG_K, B_VECTORS_ACROSS, B_VECTORS_ALONG_K
 from .shaders import ShaderKey
 from .split import SCRATCH_BYTES, Ranges
-from .steps import LINEAR, Step, bound_windows, dense_layout, linear_grid, operand_bytes, result_elements, turned, words
+from .steps import Step, bound_windows, dense_layout, linear_grid, most_linear, operand_bytes, result_elements, turned, words
 from .variants import Variant, is_float32
 from .windows import Bound, Cut, Reach, cut_to_bindings
 
@@ -161,7 +161,7 @@ def plan_product(
     scratch = min(SCRATCH_BYTES, limit)
     workgroups = limits.max_compute_workgroups_per_dimension
     # The planes of a piece must fit the scratch, and one pass over its elements the grid.
-    most_elements = min(max(scratch // (4 * variant.sum_words * ranges.count), 1), workgroups * workgroups * LINEAR)
+    most_elements = min(max(scratch // (4 * variant.sum_words * ranges.count), 1), most_linear(limits))
     piece = piece_sizes(
         Piece(most.products, most.rows, most.columns, ranges.count if split and most.terms == k else 1),
         k,

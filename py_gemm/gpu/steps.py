@@ -64,6 +64,11 @@ def result_elements(problem: Problem) -> int:
     return problem.products * problem.m * problem.n
 
 
+def most_linear(limits: Limits) -> int:
+    """The invocations of the largest grid over a flat count."""
+    return limits.max_compute_workgroups_per_dimension**2 * LINEAR
+
+
 def linear_grid(operation: str, invocations: int, limits: Limits) -> tuple[int, int, int]:
     """A grid over a flat count: as few rows as the limit allows, all nearly full."""
     groups = -(-invocations // LINEAR)

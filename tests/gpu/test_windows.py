@@ -220,6 +220,16 @@ def test_a_chain_whose_results_pass_a_binding(limited: Limited) -> None:
     assert np.abs(narrow.astype("f4") - x @ y).max() < 0.3
 
 
+@pytest.mark.parametrize("limit", [600, 1024])
+def test_a_result_is_rounded_where_a_binding_holds_few_words(limited: Limited, limit: int) -> None:
+    """Pieces shorter than a workgroup still begin at a whole word of the result."""
+    a, c = np.ones((31, 20), "f4"), np.random.default_rng(0).integers(-9, 9, (31, 17)).astype("f4")
+    placed = pg.asarray(a, device=limited.device)
+    limited.limit(limit)
+    assert np.array_equal(pg.gemm(placed, a[:20, :17], c, dtype="float16").numpy(), c + 20)
+    assert limited.windows > 0
+
+
 def test_what_cannot_be_cut_is_refused_with_figures(limited: Limited) -> None:
     a, b = pg.asarray(real(64, 64), device=limited.device), real(64, 4)
     limited.limit(240)
@@ -230,6 +240,24 @@ def test_what_cannot_be_cut_is_refused_with_figures(limited: Limited) -> None:
         pg.matmul(a, b)
     with pytest.raises(pg.UnsupportedError, match=r"operand a needs 16,384 bytes for one row or column alone, one buffer .* 12,0"):
         pg.matmul(real(2, 4096), real(4096, 2), device=limited.device)
+
+
+def test_operands_of_the_host_are_cut_to_what_a_buffer_holds(limited: Limited) -> None:
+    """Also where the device would bind more than one of its buffers may have."""
+    a, b, c = real(90, 80), real(80, 90, seed=1), real(90, 90, seed=2)
+    whole = pg.gemm(a, b, c, device=limited.device)
+    limited.limit(None, max_buffer_size=12_000)
+    assert np.array_equal(pg.gemm(a, b, c, device=limited.device), whole)
+    assert pg.last_run().variant == "panels"  # type: ignore[union-attr]
+
+
+def test_passes_over_elements_keep_to_a_grid(limited: Limited) -> None:
+    """C is gathered, and D rounded, in as many dispatches as a small limit of workgroups asks for."""
+    a, c = np.ones((90, 5), "f4"), np.random.default_rng(0).integers(-9, 9, (90, 70)).astype("f4")
+    placed = pg.asarray(a, device=limited.device), pg.asarray(c, device=limited.device)
+    limited.limit(None, max_compute_workgroups_per_dimension=3)
+    found = pg.gemm(placed[0], np.ones((5, 70), "f4"), placed[1], dtype="float16").numpy()
+    assert np.array_equal(found, c + 5)
 
 
 def test_every_row_has_a_unit_that_its_parts_may_have() -> None:

@@ -9,11 +9,13 @@ A product in strips has such a memory for each of its threads, which copies its 
 
 from __future__ import annotations
 
+import os
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
+from weakref import WeakSet
 
 from ...errors import DeviceMemoryError
 from ..arguments import ADDRESSES, argument_bytes, pack_arguments
@@ -74,6 +76,26 @@ class Room(ABC):
         """Free the memory; the room is not used again."""
 
 
+# All that are alive: a fork waits until none is at work, else the child would find a lock that nobody opens.
+_engines: WeakSet[CopyingEngine] = WeakSet()
+_held_at_fork: list[CopyingEngine] = []
+
+
+def _hold_engines() -> None:
+    for engine in list(_engines):
+        engine.lock.acquire()
+        _held_at_fork.append(engine)
+
+
+def _let_engines_go() -> None:
+    while _held_at_fork:
+        _held_at_fork.pop().lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_hold_engines, after_in_parent=_let_engines_go, after_in_child=_let_engines_go)
+
+
 class CopyingEngine(ABC):
     """An engine whose memory the interpreter's addresses do not reach. One room for each module and thread, made at first use."""
 
@@ -84,6 +106,7 @@ class CopyingEngine(ABC):
         self.pool = ThreadPool()
         self.thread_trouble = ""
         self._rooms: dict[tuple[str, int], Room] = {}
+        _engines.add(self)
 
     @property
     @abstractmethod

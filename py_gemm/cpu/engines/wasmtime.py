@@ -101,6 +101,8 @@ class WasmtimeEngine(CopyingEngine):
         config = wasmtime.Config()
         config.wasm_simd = True
         config.wasm_relaxed_simd = relaxed_simd
+        # Its threads would be missing in a forked child, which then waits for them for ever; the modules are small.
+        config.parallel_compilation = False
         self._engine = wasmtime.Engine(config)
         self._version = version("wasmtime")
         self._cache = ModuleCache(f"wasmtime-{self._version}-{'relaxed' if relaxed_simd else 'plain'}", cache_folder)

@@ -512,6 +512,29 @@ def test_an_interruption_while_jobs_are_given_leaves_none_at_work() -> None:
     pool.stop()
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_product_in_the_middle_of_another_on_the_same_thread(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a handler of a signal may make it: each has memory of its own, and the inner one gives it back."""
+    engine = WasmtimeEngine()
+    gemm, a, b, expected = large_enough(engine, threads)
+    run(gemm, a, b)
+    kept = engine.memory_bytes()
+    whole = copying.Arrangement.copy_in
+    inner: list[Any] = []
+
+    def interrupted(self: Any, *arguments: Any) -> None:
+        whole(self, *arguments)
+        if threading.current_thread() is threading.main_thread() and not inner:
+            inner.append(None)
+            inner.append(run(gemm, a + 1, b)[0])
+
+    monkeypatch.setattr(copying.Arrangement, "copy_in", interrupted)
+    assert np.array_equal(run(gemm, a, b)[0], expected)
+    monkeypatch.undo()
+    assert np.array_equal(inner[1], run(gemm, a + 1, b)[0])
+    assert engine.memory_bytes() == kept
+
+
 def test_the_process_ends_with_idle_threads_and_without_a_word() -> None:
     code = """
 import numpy as np, threading, py_gemm as pg

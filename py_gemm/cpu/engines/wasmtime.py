@@ -73,7 +73,9 @@ class _WasmtimeRoom(Room):
         self.nbytes = self._memory.data_len(self._store)
 
 
-def _close(stop_threads: Callable[[], object], rooms: dict[tuple[str, int], Room], modules: dict[str, Any], engine: Any) -> None:
+def _close(
+    stop_threads: Callable[[], object], rooms: dict[tuple[str, int, int], Room], modules: dict[str, Any], engine: Any
+) -> None:
     stop_threads()
     for closable in (*rooms.values(), *modules.values(), engine):
         closable.close()

@@ -40,25 +40,23 @@ def _device_kind(value: Any) -> str:
     return word
 
 
-def _count(value: Any) -> int:
-    count = int(value)
-    if isinstance(value, bool) or count < 0 or not (isinstance(value, str) or count == value):
-        raise ValueError("a whole number of at least 0 is expected")
-    return count
+def _count(value: Any, least: int = 0, unit: str = "") -> int:
+    try:
+        count = int(value)
+        is_bool = isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b"
+        if not is_bool and count >= least and (isinstance(value, str) or count == value):
+            return count
+    except (ValueError, TypeError, OverflowError):
+        pass  # no number at all: said below, in the same words
+    raise ValueError(f"a whole number{unit} of at least {least} is expected")
 
 
 def _positive(value: Any) -> int:
-    count = _count(value)
-    if count == 0:
-        raise ValueError("a whole number of at least 1 is expected")
-    return count
+    return _count(value, 1)
 
 
 def _milliseconds(value: Any) -> int:
-    try:
-        return _positive(value)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError("a whole number of milliseconds, at least 1, is expected") from error
+    return _count(value, 1, " of milliseconds")
 
 
 DEVICE_KINDS = ("webgpu", "wgpu", "vulkan", "metal", "cpu")

@@ -164,8 +164,10 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
         "time",
         lambda: pg.configure(submission_ms=-5),
         ValueError,
-        "submission_ms=-5: a whole number of milliseconds, at least 1, is",
+        "submission_ms=-5: a whole number of milliseconds of at least 1 is",
     ),
+    ("bool of NumPy", lambda: pg.configure(deep_kc_bytes=np.True_), ValueError, "a whole number of at least 0 is expected"),
+    ("infinite", lambda: pg.configure(pool_bytes=float("inf")), ValueError, "pool_bytes=inf: a whole number of at least 0 is"),
     ("times", lambda: pg.configure(submission_ms="long"), ValueError, "submission_ms='long': a whole number of milliseconds"),
 ]
 

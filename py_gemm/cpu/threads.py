@@ -13,7 +13,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 # More cores than this are rarely alike (and share one memory): what a product gains from them by default is not worth their stacks.
 MOST_BY_DEFAULT = 8
@@ -48,42 +48,63 @@ def warn_of_one_thread(reason: str) -> None:
     warnings.warn(f"py_gemm: a product for several threads runs on one: {reason}", RuntimeWarning, stacklevel=3)
 
 
+class _Given:
+    """A job for a thread, which does it once, however often it is given. Whether it is over may be asked any number of times."""
+
+    def __init__(self, job: Job) -> None:
+        self._job: Job | None = job
+        self._over = threading.Lock()
+        self._over.acquire()
+        self._is_over = False
+        self.error: BaseException | None = None
+
+    def is_over(self) -> bool:
+        """Whether nobody is at it any more; `error` then says what became of it (None: done)."""
+        return self._is_over
+
+    def do(self) -> None:
+        """By the thread that it is given to."""
+        job, self._job = self._job, None  # what it holds (operands, engine) must not live until the next one
+        if job is None:
+            return
+        try:
+            job()
+        except Exception as error:  # noqa: BLE001 - the caller is told, does the job itself and meets the error there
+            self.error = error
+        del job
+        self._is_over = True
+        self._over.release()
+
+    def wait(self, thread: threading.Thread) -> None:
+        """Until it is over, or the thread is gone. May be interrupted, and called again."""
+        while not self.is_over():
+            alive = thread.is_alive()
+            self._over.acquire(timeout=LOOK_SECONDS)
+            if not self.is_over() and not alive:
+                self.error = RuntimeError(f"the thread {thread.name} is gone")
+                self._is_over = True
+
+
 class _Worker:
-    """A thread and its two queues: jobs go in, what became of them (None: done) comes out."""
+    """A thread and the queue of its jobs."""
 
     def __init__(self, number: int) -> None:
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._outcomes: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Given | None] = SimpleQueue()
         # Daemonic, so that a thread which waits for work never keeps the process; one at work is waited for by its caller.
-        self.thread = threading.Thread(target=_work, args=(self._jobs, self._outcomes), name=f"py_gemm-{number}", daemon=True)
+        self.thread = threading.Thread(target=_work, args=(self._jobs,), name=f"py_gemm-{number}", daemon=True)
         self.thread.start()
 
-    def give(self, job: Job) -> None:
-        self._jobs.put(job)
-
-    def outcome(self) -> BaseException | None:
-        """Of the job that was given, as soon as it is there; an error as well where the thread is gone."""
-        while True:
-            alive = self.thread.is_alive()
-            try:
-                return self._outcomes.get(timeout=LOOK_SECONDS)
-            except Empty:
-                if not alive:
-                    return RuntimeError(f"the thread {self.thread.name} is gone")
+    def give(self, given: _Given) -> None:
+        self._jobs.put(given)
 
     def stop(self) -> None:
         self._jobs.put(None)
 
 
-def _work(jobs: SimpleQueue[Job | None], outcomes: SimpleQueue[BaseException | None]) -> None:
-    while (job := jobs.get()) is not None:
-        outcome: BaseException | None = None
-        try:
-            job()
-        except Exception as error:  # noqa: BLE001 - the caller is told, does the job itself and meets the error there
-            outcome = error
-        del job  # what it holds (operands, engine) must not live until the next one
-        outcomes.put(outcome)
+def _work(jobs: SimpleQueue[_Given | None]) -> None:
+    while (given := jobs.get()) is not None:
+        given.do()
+        del given
 
 
 class ThreadPool:
@@ -103,24 +124,35 @@ class ThreadPool:
 
         Raises what a job raises here. No job is at work any more when this ends, however it does.
         """
-        given = []
-        for index, job in enumerate(jobs[1:]):
-            worker = self._worker(index)
-            if worker is not None:
-                worker.give(job)
-                given.append((worker, job))
-        left = [jobs[0], *jobs[1 + len(given) :]]
-        failed: list[Job] = []
-        interrupts: list[BaseException] = []
+        given: list[tuple[_Worker, _Given, Job]] = []
+        interrupt: BaseException | None = None
+        is_whole = False
         try:
-            for job in left:
+            for index, job in enumerate(jobs[1:]):
+                worker = self._worker(index)
+                if worker is None:
+                    break  # this one and those behind it are the caller's
+                given.append((worker, _Given(job), job))  # first: an interruption may come between the two
+                worker.give(given[-1][1])
+            for job in (jobs[0], *jobs[1 + len(given) :]):
                 job()
+            is_whole = True
         finally:
-            failed = [job for worker, job in given if _patiently(worker.outcome, interrupts) is not None]
+            while True:
+                # Also where the user is impatient: memory that a thread still writes must not go away under it.
+                try:
+                    for worker, each, _ in given:
+                        if not is_whole:
+                            worker.give(each)  # perhaps it never was
+                        each.wait(worker.thread)
+                    break
+                except KeyboardInterrupt as impatient:
+                    interrupt = impatient
+        failed = [job for _, each, job in given if each.error is not None]
         for job in failed:
             job()
-        if interrupts:
-            raise interrupts[0]
+        if interrupt is not None:
+            raise interrupt
         return 1 + len(given) - len(failed)
 
     def _worker(self, index: int) -> _Worker | None:
@@ -133,15 +165,6 @@ class ThreadPool:
             return None
         self._workers[index : index + 1] = [worker]
         return worker
-
-
-def _patiently(outcome: Callable[[], BaseException | None], interrupts: list[BaseException]) -> BaseException | None:
-    """The outcome, also where the user is impatient: memory that a thread still writes must not go away under it."""
-    while True:
-        try:
-            return outcome()
-        except KeyboardInterrupt as interrupt:
-            interrupts.append(interrupt)
 
 
 def _stop(workers: list[_Worker]) -> None:

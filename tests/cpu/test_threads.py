@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -26,7 +27,7 @@ from py_gemm.cpu.engines import copying
 from py_gemm.cpu.engines.wasmtime import WasmtimeEngine
 from py_gemm.cpu.families import EXACT_ROWS
 from py_gemm.cpu.gemm import CpuGemm
-from py_gemm.cpu.threads import ThreadPool, default_threads
+from py_gemm.cpu.threads import ThreadPool, _Given, default_threads
 from py_gemm.dtypes import INT8, INT32
 from py_gemm.errors import DeviceMemoryError, GemmError
 from py_gemm.problem import Layout, Problem
@@ -209,11 +210,11 @@ def test_argument_goes_before_configure_and_configure_before_the_cores() -> None
     assert pg.info().to_dict()["cpu"]["threads"] == CpuGemm().info["threads"]
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, "two", True, [2]])
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "two", True, np.True_, [2]])
 def test_what_is_no_number_of_threads_is_refused(threads: Any) -> None:
     with pytest.raises(ValueError, match=r"CpuGemm: threads="):
         CpuGemm(threads=threads)
-    with pytest.raises(ValueError, match=r"configure: threads="):
+    with pytest.raises(ValueError, match=r"configure: threads=.*: a whole number of at least 1 is expected"):
         pg.configure(threads=threads)
 
 
@@ -339,6 +340,21 @@ def test_no_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(gemm, a, b)[1] == 3
 
 
+def test_no_thread_at_first_and_one_at_the_second_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = WasmtimeEngine()
+    gemm, a, b, expected = large_enough(engine)
+    start, asked = threading.Thread.start, []
+
+    def refuse_once(self: Any) -> None:
+        asked.append(self)
+        if len(asked) == 1:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    assert np.array_equal(run(gemm, a, b)[0], expected)
+
+
 def test_memory_for_one_thread_only_is_said_once_and_in_info() -> None:
     engine = WasmtimeEngine(memory_limit=3 << 20)
     a, b = normal(1, 64, 2000), normal(2, 2000, 64)
@@ -432,6 +448,93 @@ def test_a_pool_waits_for_its_jobs_whatever_happens() -> None:
     pool.stop()
 
 
+class Interrupted:
+    """Raises KeyboardInterrupt as soon as `method` of the object has done what it does, the first time only."""
+
+    def __init__(self, inner: Any, method: str) -> None:
+        self._inner, self._method, self._left = inner, method, 1
+
+    def __getattr__(self, name: str) -> Any:
+        whole = getattr(self._inner, name)
+
+        def call(*arguments: Any, **more: Any) -> Any:
+            found = whole(*arguments, **more)
+            if name == self._method and self._left:
+                self._left = 0
+                raise KeyboardInterrupt
+            return found
+
+        return call
+
+
+def test_an_interruption_while_a_thread_is_waited_for_loses_no_word_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, done = ThreadPool(), []
+    pool.run([lambda: None, lambda: None])
+    made: list[_Given] = []
+
+    class Watched(_Given):
+        def __init__(self, job: Any) -> None:
+            super().__init__(job)
+            if not made:
+                self._over: Any = Interrupted(self._over, "acquire")
+            made.append(self)
+
+    monkeypatch.setattr("py_gemm.cpu.threads._Given", Watched)
+    release = threading.Event()
+
+    def slow() -> None:
+        release.wait()
+        done.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        pool.run([lambda: threading.Timer(0.05, release.set).start(), slow])
+    assert done
+    assert pool.run([lambda: None, lambda: None]) == 2
+    pool.stop()
+
+
+def test_an_interruption_while_jobs_are_given_leaves_none_at_work() -> None:
+    pool, done, release = ThreadPool(), [], threading.Event()
+    pool.run([lambda: None, lambda: None])
+    worker: Any = pool._workers[0]
+    worker._jobs = Interrupted(worker._jobs, "put")
+
+    def slow() -> None:
+        release.wait()
+        done.append("slow")
+
+    threading.Timer(0.05, release.set).start()
+    with pytest.raises(KeyboardInterrupt):
+        pool.run([lambda: done.append("caller"), slow])
+    assert done == ["slow"]
+    assert pool.run([lambda: None, lambda: done.append("next")]) == 2
+    assert done == ["slow", "next"]
+    pool.stop()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_product_in_the_middle_of_another_on_the_same_thread(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a handler of a signal may make it: each has memory of its own, and the inner one gives it back."""
+    engine = WasmtimeEngine()
+    gemm, a, b, expected = large_enough(engine, threads)
+    run(gemm, a, b)
+    kept = engine.memory_bytes()
+    whole = copying.Arrangement.copy_in
+    inner: list[Any] = []
+
+    def interrupted(self: Any, *arguments: Any) -> None:
+        whole(self, *arguments)
+        if threading.current_thread() is threading.main_thread() and not inner:
+            inner.append(None)
+            inner.append(run(gemm, a + 1, b)[0])
+
+    monkeypatch.setattr(copying.Arrangement, "copy_in", interrupted)
+    assert np.array_equal(run(gemm, a, b)[0], expected)
+    monkeypatch.undo()
+    assert np.array_equal(inner[1], run(gemm, a + 1, b)[0])
+    assert engine.memory_bytes() == kept
+
+
 def test_the_process_ends_with_idle_threads_and_without_a_word() -> None:
     code = """
 import numpy as np, threading, py_gemm as pg
@@ -456,6 +559,56 @@ child = os.fork()
 assert (pg.matmul(a, a) == 300).all()
 assert pg.last_run().threads == 3, pg.last_run()
 if child:
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_compiles_kernels_of_its_own(tmp_path: Path) -> None:
+    """Also where the parent has compiled some: nothing is in the cache."""
+    code = """
+import numpy as np, os, signal, py_gemm as pg
+a = np.ones((30, 30), np.float32)
+pg.matmul(a, a, device="cpu")
+child = os.fork()
+if child:
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+else:
+    signal.alarm(60)  # a child that waits for ever ends here
+    assert (pg.int8_gemm(np.ones((30, 30), np.int8), np.ones((30, 30), np.int8), device="cpu") == 30).all()
+"""
+    surroundings = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120, env=surroundings)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_waits_for_the_products_of_other_threads() -> None:
+    code = """
+import numpy as np, os, signal, threading, py_gemm as pg
+from py_gemm import devices
+a = np.ones((30, 30), np.float32)
+pg.matmul(a, a, device="cpu")
+lock = devices.cpu_device().gemm.engine.lock
+begun, leave = threading.Event(), threading.Event()
+
+def product():
+    with lock:
+        begun.set()
+        leave.wait()
+
+other = threading.Thread(target=product)
+other.start()
+begun.wait()
+threading.Timer(0.05, leave.set).start()
+child = os.fork()
+if not child:
+    signal.alarm(60)
+assert (pg.matmul(a, a, device="cpu") == 30).all()
+if child:
+    other.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)

@@ -9,11 +9,13 @@ A product in strips has such a memory for each of its threads, which copies its 
 
 from __future__ import annotations
 
+import os
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
+from weakref import WeakSet
 
 from ...errors import DeviceMemoryError
 from ..arguments import ADDRESSES, argument_bytes, pack_arguments
@@ -74,6 +76,26 @@ class Room(ABC):
         """Free the memory; the room is not used again."""
 
 
+# All that are alive: a fork waits until none is at work, else the child would find a lock that nobody opens.
+_engines: WeakSet[CopyingEngine] = WeakSet()
+_held_at_fork: list[CopyingEngine] = []
+
+
+def _hold_engines() -> None:
+    for engine in list(_engines):
+        engine.lock.acquire()
+        _held_at_fork.append(engine)
+
+
+def _let_engines_go() -> None:
+    while _held_at_fork:
+        _held_at_fork.pop().lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_hold_engines, after_in_parent=_let_engines_go, after_in_child=_let_engines_go)
+
+
 class CopyingEngine(ABC):
     """An engine whose memory the interpreter's addresses do not reach. One room for each module and thread, made at first use."""
 
@@ -83,7 +105,10 @@ class CopyingEngine(ABC):
         self.lock = threading.RLock()
         self.pool = ThreadPool()
         self.thread_trouble = ""
-        self._rooms: dict[tuple[str, int], Room] = {}
+        # Products at work: more than one where a handler of a signal multiplies in the middle of another, which keeps its rooms.
+        self.level = 0
+        self._rooms: dict[tuple[str, int, int], Room] = {}
+        _engines.add(self)
 
     @property
     @abstractmethod
@@ -112,19 +137,23 @@ class CopyingEngine(ABC):
         call = _StripsCall(self, row, plan, blocking, strips)
         return call if len(strips) > 1 and call.is_worth_it else self.bind(row, plan, blocking)
 
-    def room(self, module: str, nbytes: int, seat: int = 0) -> Room:
-        """The room of a module for the thread of that number, with at least `nbytes`."""
-        room = self._rooms.get((module, seat))
+    def room(self, module: str, nbytes: int, seat: int = 0, level: int = 0) -> Room:
+        """The room of a module for the thread of that number, with at least `nbytes`. level: of the product."""
+        key = module, seat, level
+        room = self._rooms.get(key)
         if room is None:
-            room = self._rooms[module, seat] = self.make_room(module)
+            room = self._rooms[key] = self.make_room(module)
         if room.nbytes < nbytes:
             room.grow(nbytes)
         return room
 
-    def give_back(self, module: str, seat: int, keep: int) -> None:
-        """Free a room if it has grown past `keep` bytes."""
-        if (module, seat) in self._rooms and self._rooms[module, seat].nbytes > keep:
-            self._rooms.pop((module, seat)).close()
+    def give_back(self, module: str, seat: int, level: int, keep: int) -> None:
+        """Free a room if it has grown past `keep` bytes, or is one of a product within another."""
+        key = module, seat, level
+        room = self._rooms.get(key)
+        if room is not None and (level or room.nbytes > keep):
+            del self._rooms[key]
+            room.close()
 
     def memory_bytes(self) -> int:
         """How much memory all rooms hold now."""
@@ -210,11 +239,15 @@ class _CopyingCall:
             self._block.write(block)
 
     def __call__(self, a: int, b: int, c: int, d: int, bias: int) -> int:
-        with self._engine.lock:
+        engine = self._engine
+        with engine.lock:
+            level = engine.level
             try:
-                self.run_in(self.reserve(), a, b, c, d, bias)
+                engine.level = level + 1
+                self.run_in(self.reserve(level), a, b, c, d, bias)
             finally:
-                self.give_back()
+                engine.level = level
+                self.give_back(level)
         return 1
 
     @property
@@ -222,14 +255,14 @@ class _CopyingCall:
         """Its time, in multiply-adds."""
         return multiply_adds(self._places.inside) + MULTIPLY_ADDS_A_BYTE * self._places.copied
 
-    def reserve(self) -> Room:
+    def reserve(self, level: int) -> Room:
         """A room that is large enough; DeviceMemoryError where there is none."""
         if self._block is None:
             raise DeviceMemoryError(
                 f"{self._row.name}: operands and scratch need {self._places.end} bytes, "
                 f"a WebAssembly memory holds at most {ADDRESS_LIMIT}"
             )
-        return self._engine.room(self._row.module, self._places.end, self._seat)
+        return self._engine.room(self._row.module, self._places.end, self._seat, level)
 
     def run_in(self, room: Room, a: int, b: int, c: int, d: int, bias: int) -> None:
         """All of it in a room that was reserved: copy in, run, copy out."""
@@ -240,9 +273,9 @@ class _CopyingCall:
         room.run(self._row.function, 0, self._scratch)
         self._places.copy_out(room, d)
 
-    def give_back(self, sharers: int = 1) -> None:
+    def give_back(self, level: int, sharers: int = 1) -> None:
         """Free the room if it has grown past its part of what is kept."""
-        self._engine.give_back(self._row.module, self._seat, KEEP_BYTES // sharers)
+        self._engine.give_back(self._row.module, self._seat, level, KEEP_BYTES // sharers)
 
 
 class _StripsCall:
@@ -263,26 +296,28 @@ class _StripsCall:
     def __call__(self, a: int, b: int, c: int, d: int, bias: int) -> int:
         engine = self._engine
         with engine.lock:
+            level = engine.level
             try:
-                rooms = [call.reserve() for call in self._calls]
-            except DeviceMemoryError as error:
-                self._give_back()
-                threads = self._whole(a, b, c, d, bias)
-                engine.report_trouble(str(error))
-                return threads
-            try:
+                engine.level = level + 1
+                rooms = [call.reserve(level) for call in self._calls]
                 return engine.pool.run(
                     [
                         partial(call.run_in, room, *strip.addresses(a, b, c, d, bias))
                         for call, room, strip in zip(self._calls, rooms, self._strips, strict=True)
                     ]
                 )
+            except DeviceMemoryError as error:
+                trouble = str(error)
             finally:
-                self._give_back()
+                engine.level = level
+                self._give_back(level)
+            threads = self._whole(a, b, c, d, bias)
+            engine.report_trouble(trouble)
+            return threads
 
-    def _give_back(self) -> None:
+    def _give_back(self, level: int) -> None:
         for call in self._calls:
-            call.give_back(len(self._calls))
+            call.give_back(level, len(self._calls))
 
 
 def _copy_lines_in(room: Copies, transfer: Transfer, place: int, address: int) -> None:

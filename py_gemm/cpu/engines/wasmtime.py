@@ -73,7 +73,9 @@ class _WasmtimeRoom(Room):
         self.nbytes = self._memory.data_len(self._store)
 
 
-def _close(stop_threads: Callable[[], object], rooms: dict[tuple[str, int], Room], modules: dict[str, Any], engine: Any) -> None:
+def _close(
+    stop_threads: Callable[[], object], rooms: dict[tuple[str, int, int], Room], modules: dict[str, Any], engine: Any
+) -> None:
     stop_threads()
     for closable in (*rooms.values(), *modules.values(), engine):
         closable.close()
@@ -101,6 +103,8 @@ class WasmtimeEngine(CopyingEngine):
         config = wasmtime.Config()
         config.wasm_simd = True
         config.wasm_relaxed_simd = relaxed_simd
+        # Its threads would be missing in a forked child, which then waits for them for ever; the modules are small.
+        config.parallel_compilation = False
         self._engine = wasmtime.Engine(config)
         self._version = version("wasmtime")
         self._cache = ModuleCache(f"wasmtime-{self._version}-{'relaxed' if relaxed_simd else 'plain'}", cache_folder)

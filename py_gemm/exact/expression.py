@@ -256,7 +256,8 @@ def _layout(a: Array, b: Array, batch: tuple[int, ...], *, reduce_batch: bool) -
     left = a.stored if a.ndim > 1 else a.stored[None, :]
     right = b.stored if b.ndim > 1 else b.stored[:, None]
     if batch and not reduce_batch and prod(right.shape[:-2]) == 1 and left.shape[:-2] == batch:
-        return Operand(left.reshape(prod(left.shape[:-1]), left.shape[-1]), a.form), Operand(right.reshape(right.shape[-2:]), b.form), ()
+        stacked = left.reshape(prod(left.shape[:-1]), left.shape[-1])
+        return Operand(stacked, a.form), Operand(right.reshape(right.shape[-2:]), b.form), ()
     left = np.broadcast_to(left, (*batch, *left.shape[-2:]))
     right = np.broadcast_to(right, (*batch, *right.shape[-2:]))
     if not reduce_batch or not batch:

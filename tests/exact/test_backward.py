@@ -142,7 +142,8 @@ def test_a_real_operand_of_a_complex_product_has_the_real_part() -> None:
 def test_copies_of_complex_addends_are_summed_part_by_part() -> None:
     """The copies are added as they are: no part meets a zero times infinity, and negative zeros stay negative."""
     ones, addend = np.ones((3, 1), np.complex64), np.ones((1, 2), np.complex64)
-    grad = np.array([[1 + 2j, complex(-0.0, -0.0)], [complex(INF, 1), complex(-0.0, -0.0)], [3j, complex(-0.0, -0.0)]], np.complex64)
+    zero = complex(-0.0, -0.0)
+    grad = np.array([[1 + 2j, zero], [complex(INF, 1), zero], [3j, zero]], np.complex64)
     found = er.gemm.backward(ones, addend, addend, grad)
     for answer in (found.rounded.grad_C, found.normal().grad_C):
         real, imaginary = answer.values.real, answer.values.imag

@@ -313,3 +313,10 @@ def test_notebooks_get_text_and_map() -> None:
     empty = pg.verify(np.zeros((0, 3), np.float32), np.zeros((3, 2), np.float32), np.zeros((0, 2), np.float32))
     assert empty
     assert "covered: yes (0 of 0" in empty._repr_html_()
+
+
+@pytest.mark.parametrize(("options", "match"), [({"sample": 2.5}, "sample is"), ({"sample": 2, "seed": None}, "seed is")])
+def test_samples_and_seeds_are_integers(options: dict[str, Any], match: str) -> None:
+    square = np.ones((4, 4), np.float32)
+    with pytest.raises(TypeError, match=match):
+        pg.verify(square, square, square @ square, **options)

@@ -134,9 +134,9 @@ def _addend_gradient(c: Array, grad: Array, factor: Complex, rules: Rules) -> Ex
     stored = grad.stored.transpose(*summed, *kept).reshape(copies, -1 if copies else prod(c.shape))
     if not summed:
         return _expression(None, None, Operand(stored, grad.form), NOTHING, factor, (), c, (grad.form,), rules)
-    ones = asarray([[1] * copies], grad.form)
+    ones = asarray([[1] * copies], grad.form.part)
     return _expression(
-        Operand(ones.stored.reshape(1, copies), grad.form),
+        Operand(ones.stored.reshape(1, copies), ones.form, is_real=True),
         Operand(stored, grad.form),
         None,
         factor,

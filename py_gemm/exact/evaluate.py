@@ -1,8 +1,8 @@
 """From an Expression to numbers: drives an engine block by block, finishes the exact sums with alpha, beta and C, and rounds once.
 
-`rounded` gives the stored elements of the result; `nearest` gives the exact values as pairs of float64 (the nearest one, and the
-nearest to what is left), which the tolerance needs. Nothing is rounded before the end: alpha and beta are integers times powers
-of two in fixed point, and Fractions where they are not (1/3).
+`rounded` gives the stored elements of the result; `nearest` gives the exact values as pairs of float64 (the nearest one and
+what is left, rounded to odd), which the tolerance needs. Nothing is rounded before the end: alpha and beta are integers times
+powers of two in fixed point, and Fractions where they are not (1/3).
 """
 
 from __future__ import annotations
@@ -335,8 +335,8 @@ def _past_range(expression: Expression, block: Block, index: int) -> str:
 
 
 def nearest_part(terms: Terms) -> tuple[Floats, Floats]:
-    """The exact values as float64 pairs (nearest, nearest to the rest); past float64's range its highest value, with a rest of
-    0."""
+    """The exact values as float64 pairs (nearest, the rest rounded to odd: 0 only where there is none); past float64's range its
+    highest value, with a rest of 0."""
     high, low = np.empty(terms.size), np.zeros(terms.size)
     for start in range(0, terms.size, PIECE):
         where = slice(start, start + PIECE)
@@ -347,7 +347,7 @@ def nearest_part(terms: Terms) -> tuple[Floats, Floats]:
             for index, value in enumerate(exact, start):
                 high[index] = round_fraction(value, FLOAT64)
                 if np.isfinite(high[index]):
-                    low[index] = round_fraction(value - Fraction(high[index]), FLOAT64)
+                    low[index] = round_fraction(value - Fraction(high[index]), FLOAT64, Rounding.ODD)
     return np.clip(high, -HIGHEST, HIGHEST), low
 
 
@@ -356,8 +356,8 @@ def _nearest_fixed(exact: FixedPoint) -> tuple[Floats, Floats]:
     rest = with_addend(exact, np.where(np.isfinite(high), high, 0.0), -1, 0)
     if rest is None:
         pairs = [(each, round_fraction(each, FLOAT64)) for each in exact.integers().fractions()]
-        return high, np.array([round_fraction(x - Fraction(h), FLOAT64) if np.isfinite(h) else 0.0 for x, h in pairs])
-    low = round_leading(leading(settle(rest)), FLOAT64, Rounding.NEAREST_EVEN, "ieee")
+        return high, np.array([round_fraction(x - Fraction(h), FLOAT64, Rounding.ODD) if np.isfinite(h) else 0.0 for x, h in pairs])
+    low = round_leading(leading(settle(rest)), FLOAT64, Rounding.ODD, "ieee")
     return high, np.where(np.isfinite(high), low, 0.0)
 
 

@@ -32,10 +32,15 @@ ZERO = Fraction(0)
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Stored elements [*batch, rows, columns] (a view, broadcast to the batch) and their format."""
+    """Stored elements [*batch, rows, columns] (a view, broadcast to the batch) and their format.
+
+    is_real: whether it has no imaginary part in a complex expression (of A alone; else it has one, of zero where its format is
+    real, and zero times infinity is NaN).
+    """
 
     stored: NDArray[Any]
     form: Format
+    is_real: bool = False
 
     def block(self, groups: NDArray[np.intp], rows: slice = slice(None)) -> NDArray[Any]:
         """The values [g, rows, columns] of some products."""
@@ -109,10 +114,17 @@ class Expression:
     def has_products(self) -> bool:
         return self.a is not None
 
+    @property
+    def has_real_left(self) -> bool:
+        """Whether A is without an imaginary part: the two sums are then A @ Br and A @ Bi."""
+        return self.a is not None and self.a.is_real
+
     def left(self, values: NDArray[Any]) -> list[NDArray[Any]]:
         """The left factors of the sums that `parts` speaks of, from values of A."""
         if not self.is_complex:
             return [values]
+        if self.has_real_left:
+            return [values.real, values.real]
         real, imaginary = values.real, _imaginary(values)
         both = np.concatenate([real, -imaginary], axis=2), np.concatenate([real, imaginary], axis=2)
         return list(both)
@@ -121,11 +133,13 @@ class Expression:
         """The right factors of the sums, from values of B."""
         if not self.is_complex:
             return [values]
+        if self.has_real_left:
+            return self.addends(values)
         real, imaginary = values.real, _imaginary(values)
         return [np.concatenate([real, imaginary], axis=1), np.concatenate([imaginary, real], axis=1)]
 
     def addends(self, values: NDArray[Any]) -> list[NDArray[Any]]:
-        """The parts of C."""
+        """The real and the imaginary part of C."""
         if not self.is_complex:
             return [values]
         return [np.ascontiguousarray(values.real), np.ascontiguousarray(_imaginary(values))]
@@ -242,7 +256,8 @@ def _layout(a: Array, b: Array, batch: tuple[int, ...], *, reduce_batch: bool) -
     left = a.stored if a.ndim > 1 else a.stored[None, :]
     right = b.stored if b.ndim > 1 else b.stored[:, None]
     if batch and not reduce_batch and prod(right.shape[:-2]) == 1 and left.shape[:-2] == batch:
-        return Operand(left.reshape(-1, left.shape[-1]), a.form), Operand(right.reshape(right.shape[-2:]), b.form), ()
+        stacked = left.reshape(prod(left.shape[:-1]), left.shape[-1])
+        return Operand(stacked, a.form), Operand(right.reshape(right.shape[-2:]), b.form), ()
     left = np.broadcast_to(left, (*batch, *left.shape[-2:]))
     right = np.broadcast_to(right, (*batch, *right.shape[-2:]))
     if not reduce_batch or not batch:

@@ -98,9 +98,10 @@ def _distance(x: Floats, interval: Interval) -> Floats:
     """|x - S|, rounded up."""
     with np.errstate(invalid="ignore", over="ignore"):
         difference = x - interval.high
-        exact = (difference + interval.high == x) & (interval.low == 0)
+        whole = interval.low == 0
+        exact = (difference + interval.high == x) & whole
         found = np.abs(difference - interval.low)
-        return np.where((found == 0) | (exact & (np.abs(difference) < 2.0**-1000)), found, np.nextafter(found, np.inf))
+        return np.where(((found == 0) & whole) | (exact & (np.abs(difference) < 2.0**-1000)), found, np.nextafter(found, np.inf))
 
 
 def distance(high: Floats, low: Floats, x: Floats) -> Floats:

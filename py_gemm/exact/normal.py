@@ -36,7 +36,8 @@ def normal_answer(expression: Expression) -> NDArray[Any]:
             total: Parts | None = None
             with np.errstate(over="ignore", invalid="ignore"):
                 if b is not None and expression.a is not None:
-                    sums = _sum_in_order(_parts(expression, expression.a.block(groups, rows), compute), b, size)
+                    a = _parts(expression, expression.a.block(groups, rows), compute)
+                    sums = _sum_in_order(a[:1] if expression.has_real_left else a, b, size)
                     total = _scaled(expression.alpha, sums, compute)
                 if expression.c is not None:
                     addend = _scaled(expression.beta, _parts(expression, expression.c.block(groups, rows), compute), compute)
@@ -66,11 +67,11 @@ def _parts(expression: Expression, values: NDArray[Any], compute: Format) -> Par
 
 
 def _sum_in_order(a: Parts, b: Parts, size: tuple[int, ...]) -> Parts:
-    total: Parts = [np.zeros(size, each.dtype) for each in a]
+    total: Parts = [np.zeros(size, each.dtype) for each in b]
     for k in range(a[0].shape[2]):
         left, right = [each[:, :, k, None] for each in a], [each[:, k, None, :] for each in b]
         if len(a) == 1:
-            products = [left[0] * right[0]]
+            products = [left[0] * each for each in right]
         else:
             products = [left[0] * right[0] - left[1] * right[1], left[0] * right[1] + left[1] * right[0]]
         total = products if k == 0 else [x + y for x, y in zip(total, products, strict=True)]

@@ -322,6 +322,6 @@ def _complete(
 
 def _in_order(terms: Floats, expression: Expression) -> Floats:
     """Complex terms with the two products of each k side by side: sums of them together and apart (lanes) are then both normal."""
-    if not expression.is_complex:
+    if not expression.is_complex or expression.has_real_left:
         return terms
     return terms.reshape(2, -1, terms.shape[1]).transpose(1, 0, 2).reshape(-1, terms.shape[1])

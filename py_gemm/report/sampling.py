@@ -46,8 +46,11 @@ class Sample:
 def choose_sample(items: int, m: int, n: int, k: int, sample: int | None, seed: int) -> Sample:
     """Everything where the products are few (sample None), else `sample` rows and columns, or as many as MOST_PRODUCTS allows.
 
-    ValueError for a sample that is not positive.
+    ValueError for a sample that is not positive, TypeError for a sample or a seed that is no integer: a verdict can be repeated.
     """
+    for name, value in (("sample", sample), ("seed", seed)):
+        if not (hasattr(value, "__index__") or (name == "sample" and value is None)):
+            raise TypeError(f"{name} is an integer, not {value!r}")
     if sample is not None and sample < 1:
         raise ValueError(f"sample is the number of rows and columns to look at, at least 1, not {sample}")
     whole = items * m * n * max(k, 1)

@@ -139,6 +139,34 @@ def test_a_real_operand_of_a_complex_product_has_the_real_part() -> None:
     assert found.covers({"grad_A": [[13.0]], "grad_B": [[6 + 10j]]}).grad_A.all()
 
 
+def test_copies_of_complex_addends_are_summed_part_by_part() -> None:
+    """The copies are added as they are: no part meets a zero times infinity, and negative zeros stay negative."""
+    ones, addend = np.ones((3, 1), np.complex64), np.ones((1, 2), np.complex64)
+    zero = complex(-0.0, -0.0)
+    grad = np.array([[1 + 2j, zero], [complex(INF, 1), zero], [3j, zero]], np.complex64)
+    found = er.gemm.backward(ones, addend, addend, grad)
+    for answer in (found.rounded.grad_C, found.normal().grad_C):
+        real, imaginary = answer.values.real, answer.values.imag
+        assert real.tolist() == [[INF, 0.0]]
+        assert imaginary.tolist() == [[6.0, 0.0]]
+        assert np.signbit(real[0, 1])
+        assert np.signbit(imaginary[0, 1])
+    assert found.covers(found.rounded).grad_C.all()
+    turned = er.gemm.backward(ones, addend, addend, grad, beta=2j).rounded.grad_C  # -2j * grad
+    assert turned.tolist()[0][0] == complex(12, -INF)
+
+
+def test_copies_of_complex_addends_have_tight_tolerances() -> None:
+    """An odd number of copies, summed in index order, stays within the bound of sums of that many terms."""
+    rng = np.random.default_rng(5)
+    grad = rng.standard_normal((7, 3, 2), np.float32).view(np.complex64)[..., 0]
+    found = er.gemm.backward(np.ones((7, 1), np.complex64), np.ones((1, 3), np.complex64), np.ones(3, np.complex64), grad)
+    assert found.covers(found.normal()).grad_C.all()
+    assert found.normal().grad_C.tolist() == [sum(grad[1:, n], grad[0, n]).item() for n in range(3)]
+    largest = float(np.abs(grad).sum(axis=0).max())
+    assert found.tolerance().grad_C.real.max() <= 9 * 2.0**-24 * largest
+
+
 def test_integers_and_earlier_results() -> None:
     a = er.asarray([[1, 2], [3, 4]], "int32")
     found = er.gemm.backward(a, a, None, er.matmul(a, a))

@@ -148,6 +148,14 @@ def test_zero_coefficients_read_nothing() -> None:
     assert rounded(er.asarray([[NAN + 1j]]), er.asarray([[1j]]), alpha=0j) == [[0j]]
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 0), (0, 3, 0), (2, 0, 0)])
+def test_no_terms_in_batches(shape: tuple[int, ...]) -> None:
+    found = er.gemm(np.ones(shape), np.ones((0, 4)), np.ones(4), beta=2)
+    assert found.rounded.shape == (*shape[:-1], 4)
+    assert (found.rounded.values == 2.0).all()
+    assert found.covers(found.normal()).all()
+
+
 def test_no_terms() -> None:
     a, b = er.Array.zeros("float32", (2, 0)), er.Array.zeros("float32", (0, 1))
     assert rounded(a, b) == [[0.0], [0.0]]

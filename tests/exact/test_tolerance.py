@@ -386,3 +386,16 @@ def test_scalars_and_empty_results() -> None:
     empty = er.matmul(np.ones((0, 3)), np.ones((3, 2)))
     assert empty.covers(np.ones((0, 2))).shape == (0, 2)
     assert empty.tolerance("any_order").shape == (0, 2)
+
+
+@pytest.mark.parametrize("pair", [(1e-155, 1e-160), (1e-160, 7e-165), (1e-165, 1e-165), (3e-162, 2.47e-162), (-1e-162, 3.6e-162)])
+@pytest.mark.parametrize("alpha", [Fraction(1), Fraction(1, 3)], ids=["fixed-point", "fractions"])
+def test_tolerances_of_exact_values_below_the_lowest_float64(pair: tuple[float, float], alpha: Fraction) -> None:
+    """What float64 cannot hold of the exact value is no reason for a tolerance that is too small."""
+    first, second = pair
+    result = er.gemm([[first]], [[second]], alpha=alpha, dtype="float32", rounding=er.Rounding.TOWARD_ZERO)
+    exact = abs(alpha * Fraction(first) * Fraction(second))
+    tolerance = Fraction(float(result.tolerance()[0, 0]))
+    assert exact <= tolerance <= exact + 8 * Fraction(2) ** -1074
+    assert result.covers([[0.0]]).all()
+    assert (result.margin([[0.0]]) <= 1).all()

@@ -46,6 +46,18 @@ def test_all_take_turns_and_the_median_counts() -> None:
     assert log == ["a", "a", "b", "b", "a", "b", "b", "a", "a", "b"]
 
 
+def test_short_calls_are_warmed_again_before_each_turn() -> None:
+    log: list[str] = []
+    seconds = [0.09, 0.08, 0.07, 0.01, 0.07, 0.03, 0.07, 0.02]  # two to warm up, then one before each of three turns
+    found = asyncio.run(
+        interleaved(
+            [entrant("a", lambda i: seconds[i - 1], log), entrant("b", lambda _: 3.0, log)], Pace(3, 3, 9.0), lambda _: None
+        )
+    )
+    assert [each.seconds for each in found] == [[0.01, 0.03, 0.02], [3.0, 3.0, 3.0]]
+    assert log == ["a", "a", "b", "b", "a", "a", "b", "b", "a", "a", "a", "a", "b"]
+
+
 def test_slow_contenders_get_fewer_turns() -> None:
     log: list[str] = []
     found = asyncio.run(interleaved([entrant("slow", lambda _: 2.0, log)], Pace(9, 2, 1.0), lambda _: None))

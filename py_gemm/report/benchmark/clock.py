@@ -67,11 +67,15 @@ class Entrant:
 
 @dataclass(slots=True)
 class Times:
-    """What became of an entrant: its turns in seconds for one product, or the reason why there are none."""
+    """What became of an entrant: its turns in seconds for one product, or the reason why there are none.
+
+    calls: of a turn. latest: seconds of one, when it was last made.
+    """
 
     entrant: Entrant
     contender: Contender | None = None
     calls: int = 1
+    latest: float = 0.0
     seconds: list[float] = field(default_factory=list)
     gpu_seconds: list[float] = field(default_factory=list)
     failure: str = ""
@@ -128,15 +132,15 @@ def awaited(call: Callable[[], Awaitable[object]]) -> Callable[[int], Awaitable[
     return run
 
 
-async def _calls_for_a_turn(contender: Contender) -> int:
-    """How many calls last long enough for the clock; the calls that find it out are warming up as well."""
+async def _calls_for_a_turn(contender: Contender) -> tuple[int, float]:
+    """How many calls last long enough for the clock, and how long one; the calls that find it out are warming up as well."""
     calls = 1
-    while calls < MOST_CALLS:
-        spent = await contender.run(calls) * calls
-        if spent >= SHORTEST_TURN_S:
-            break
+    while True:
+        seconds = await contender.run(calls)
+        spent = seconds * calls
+        if spent >= SHORTEST_TURN_S or calls == MOST_CALLS:
+            return calls, seconds
         calls = min(MOST_CALLS, calls * max(2, int(SHORTEST_TURN_S / max(spent, SHORTEST_TURN_S / 50))))
-    return calls
 
 
 async def interleaved(entrants: list[Entrant], pace: Pace, proceed: Callable[[str], None]) -> list[Times]:
@@ -151,7 +155,7 @@ async def interleaved(entrants: list[Entrant], pace: Pace, proceed: Callable[[st
         try:
             times.contender = await times.entrant.make()
             await times.contender.run(1)
-            times.calls = await _calls_for_a_turn(times.contender)
+            times.calls, times.latest = await _calls_for_a_turn(times.contender)
         except trouble as error:
             times.failure = first_line(error)
     for turn in range(pace.turns):
@@ -161,9 +165,10 @@ async def interleaved(entrants: list[Entrant], pace: Pace, proceed: Callable[[st
                 continue
             proceed(times.entrant.name)
             try:
-                if not times.seconds or times.seconds[-1] <= WARMED_S:
+                if times.latest <= WARMED_S:
                     await times.contender.run(1)
-                times.seconds.append(await times.contender.run(times.calls))
+                times.latest = await times.contender.run(times.calls)
+                times.seconds.append(times.latest)
             except trouble as error:
                 times.failure = first_line(error)
     for times in field_:

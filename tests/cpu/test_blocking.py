@@ -26,7 +26,8 @@ def test_blocks_are_whole_tiles_and_regions_lie_apart(
     chosen = next(each for each in ROWS if each is row)
     size = chosen.accumulator.size
     cut = block(chosen, m, n, k, geometry, prepacked=prepacked)
-    assert cut.slice == (max(k, cut.chain) if chosen.has_single_panel and not prepacked else cut.chain)
+    in_l1 = not chosen.head_words and -(-k // chosen.depth_multiple) * (chosen.rows + chosen.columns) * size <= geometry.l1_bytes
+    assert cut.slice == (max(k, cut.chain) if (chosen.has_single_panel or in_l1) and not prepacked else cut.chain)
     assert cut.slice == cut.chain or cut.slice >= k, "a slice ends where a chain does, so that no group of steps is cut"
     depth = -(-min(cut.slice, k) // chosen.depth_multiple) + chosen.head_words  # words a lane
     assert cut.block_rows % chosen.rows == cut.block_columns % chosen.columns == cut.total_rows % chosen.rows == 0
@@ -79,6 +80,13 @@ def test_default_blocks_of_a_large_square() -> None:
     assert (cut.chain, cut.slice, cut.block_rows, cut.block_columns, cut.total_rows) == (256, 256, 114, 1024, 1026)
     cut = block(row_named("gemm_bf16_6x8_relaxed"), 1024, 1024, 1024)
     assert (cut.chain, cut.slice, cut.block_rows, cut.block_columns, cut.total_rows) == (256, 1024, 30, 256, 1026)
+
+
+def test_a_depth_whose_panels_share_the_first_cache_is_one_slice() -> None:
+    """(6 + 8) lanes x 4 bytes x 585 steps are 32,760 bytes; one step more, and a chain at a time is packed."""
+    row = row_named("gemm_f32_6x8_relaxed")
+    assert [block(row, 512, 512, k).slice for k in (256, 512, 585, 586)] == [256, 512, 585, 196]
+    assert block(row, 512, 512, 512, prepacked=True).slice == 256, "prepacked panels lie chain by chain"
 
 
 def test_default_geometry_is_the_model_of_one_machine() -> None:

@@ -263,6 +263,7 @@ ROWS: tuple[Row, ...] = (
     Row("gemv_i8", "i16", 4, 8, INT32, _PAIRS, suits=_VECTORS, depth_multiple=2),
     Row("gemm_i8", "dot", 6, 8, INT32, _QUADS, (RELAXED_SIMD, EXACT_DOT), (BROWSER_HOST,), depth_multiple=4, head_words=2),
     Row("gemm_i8", "sdot", 6, 8, INT32, _QUADS, (RELAXED_SIMD, EXACT_SDOT), (BROWSER_HOST,), depth_multiple=4, head_words=2),
+    Row("gemm_i8", "i16", 5, 8, INT32, _PAIRS, (), (BROWSER_HOST,), depth_multiple=2),
     Row("gemm_i8", "i16", 4, 8, INT32, _PAIRS, depth_multiple=2),
     Row("gemv_i8", "simd128", 4, 8, INT32, _PLAIN, suits=_VECTORS),
     Row("gemm_i8", "simd128", 4, 8, INT32, _PLAIN),

@@ -219,7 +219,7 @@ def test_small_parallel_integer_products_take_no_dot_row(monkeypatch: pytest.Mon
     layout = Layout(INT8, 64, 1)
     problem = Problem(64, 64, 64, layout, layout, Layout(INT32, 64, 1))
     cases = [
-        (CpuGemm(threads=2, engine=engine), None, "gemm_i8_4x8_i16"),
+        (CpuGemm(threads=2, engine=engine), None, "gemm_i8_5x8_i16"),
         (CpuGemm(threads=1, engine=engine), None, "gemm_i8_6x8_sdot"),
         (CpuGemm(threads=2, engine=engine), 64**3, "gemm_i8_6x8_sdot"),
         (CpuGemm(threads=2, engine=engine, token="sdot"), None, "gemm_i8_6x8_sdot"),

@@ -65,7 +65,18 @@ INLINE void pack_depth(const uint32_t width, const uint32_t type, const uint32_t
       into += 4 * width * 4;
     }
   }
-  if (lane < width) { // a width of 6 ends in two lanes
+  if (lane + 1 == width) { // a width of 5 ends in one lane
+    address from = source + lane * lane_stride, into = words + lane * 4;
+    for (uint32_t group = 0; group < whole; group += 4) {
+      const v128_t groups = load_words(type, side, from);
+      wasm_v128_store32_lane(to(into), groups, 0);
+      wasm_v128_store32_lane(to(into + width * 4), groups, 1);
+      wasm_v128_store32_lane(to(into + 2 * width * 4), groups, 2);
+      wasm_v128_store32_lane(to(into + 3 * width * 4), groups, 3);
+      from += 4 * GROUP_STEPS * SOURCE_BYTES;
+      into += 4 * width * 4;
+    }
+  } else if (lane < width) { // a width of 6 ends in two lanes
     address from = source + lane * lane_stride, into = words + lane * 4;
     for (uint32_t group = 0; group < whole; group += 4) {
       const v128_t a = load_words(type, side, from), b = load_words(type, side, from + lane_stride);

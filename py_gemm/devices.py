@@ -258,7 +258,7 @@ async def device_for_async(device: object, flops: int, *, cpu_only: bool) -> Any
 
 
 def _checked(device: Any) -> Any:
-    if not hasattr(device, "capabilities") or getattr(device, "kind", None) not in DEVICE_KINDS:
+    if not hasattr(device, "lost") or getattr(device, "kind", None) not in DEVICE_KINDS:  # CPU capabilities are worked out anew
         raise TypeError(f"device= takes a device, a kind ({', '.join(DEVICE_KINDS)}) or None, not {device!r}")
     return device
 

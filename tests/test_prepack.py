@@ -12,6 +12,7 @@ import pytest
 
 import py_gemm as pg
 from py_gemm.cpu.families import EngineTraits, choose_family
+from py_gemm.cpu.gemm import CpuGemm
 from py_gemm.cpu.packing import Packing
 from py_gemm.dtypes import FLOAT32, FLOAT64
 from py_gemm.errors import ShapeError, UnsupportedError
@@ -88,6 +89,20 @@ def test_integers(device: Any) -> None:
         pg.int8_gemm(packed_b, b)
     with pytest.raises(TypeError, match="int8_gemm"):
         pg.matmul(numbers(1, 4, 30), packed_b)
+
+
+def test_a_call_that_comes_again_works_out_nothing_about_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To list what the CPU can do takes longer than many a product."""
+    a, b = np.ones((3, 5), np.float32), np.ones((5, 4), np.float32)
+    packed, kept = pg.prepack(b, device="cpu"), pg.asarray(b, device="cpu")
+    expected = pg.matmul(a, b)
+
+    def worked_out(self: object) -> None:
+        raise AssertionError("the capabilities were asked for")
+
+    monkeypatch.setattr(CpuGemm, "capabilities", property(worked_out))
+    for second in (packed, kept):
+        assert np.array_equal(np.asarray(pg.matmul(a, second)), expected)
 
 
 def test_it_is_a_snapshot(device: Any) -> None:

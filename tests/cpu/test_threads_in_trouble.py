@@ -161,7 +161,7 @@ def test_memory_for_no_thread_leaves_everything_untouched() -> None:
 
 def test_memory_that_has_grown_is_given_back() -> None:
     engine = WasmtimeEngine()
-    a, b = np.ones((20_000_000, 1), np.float32), np.full((1, 1), 2.0, np.float32)
+    a, b = np.ones((copying.KEEP_BYTES // 8 + 1000, 1), np.float32), np.full((1, 1), 2.0, np.float32)  # two rooms keep half each
     found, used = run(CpuGemm(threads=2, engine=engine, family="gemm_f32_4x8_simd128"), a, b)
     assert used == 2
     assert np.all(found == 2.0)

@@ -29,8 +29,9 @@ from . import Bound
 from .host_memory import OwnedBlock, line_view
 from .strip_block import StripBlock
 
-# Four float32 operands of 2048 x 2048. Memory above it is not worth keeping from the rest of the machine.
-KEEP_BYTES = 64 << 20
+# A float32 operand of 4096 x 4096 and as much again. Memory above it is not worth keeping from the rest of the machine; below it,
+# getting it anew for each call would take several times as long as copying into it.
+KEEP_BYTES = 128 << 20
 
 # A wasm32 memory ends here.
 ADDRESS_LIMIT = 1 << 32

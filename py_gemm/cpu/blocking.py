@@ -111,9 +111,9 @@ def _block_sums(row: Row, m: int, n: int, k: int, geometry: Geometry, *, prepack
     columns = _balance(n, geometry.b_bytes // max(1, depth * size), row.columns)
     has_totals = k > slice_
     kept_rows = _balance(m, geometry.totals_bytes // (columns * size), row.rows) if has_totals else _round_up(m, row.rows)
-    rows = _balance(kept_rows, geometry.a_bytes // max(1, depth * size), row.rows)
+    rows = _balance(kept_rows, geometry.a_bytes // max(1, depth * size * row.copies_a), row.rows)
     panel_a = _round_up(FIXED_BYTES, 64)
-    panel_b = _round_up(panel_a + rows * depth * size, 64)
+    panel_b = _round_up(panel_a + rows * depth * size * row.copies_a, 64)
     totals = _round_up(panel_b + columns * depth * size, 64)
     end = totals + (kept_rows * columns if has_totals else row.rows * row.columns) * size
     return Blocking(chain, slice_, rows, columns, kept_rows, panel_a, panel_b, totals, end, (row.rows, row.columns))
@@ -123,7 +123,8 @@ def _slice(row: Row, k: int, geometry: Geometry, *, prepacked: bool) -> int:
     """A chain; or all of the depth, in a single panel, where the row wants it or where a panel of each operand then fits into L1:
     no totals have to wait in memory (float32 of 512 cubed: 1.03 times as fast in V8). A panel with a head holds one chain."""
     chain = row.order.chain_length(k)
-    fits = not row.head_words and (row.rows + row.columns) * _words(row, k) * row.accumulator.size <= geometry.l1_bytes
+    lanes = row.rows * row.copies_a + row.columns
+    fits = not row.head_words and lanes * _words(row, k) * row.accumulator.size <= geometry.l1_bytes
     return max(chain, k) if (row.has_single_panel or fits) and not prepacked else chain
 
 

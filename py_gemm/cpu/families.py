@@ -128,7 +128,8 @@ TILE_BYTES, TILE_ROW_BYTES = 192, 64
 class Row:
     """One kernel. `requires`: without them it cannot run. `prefers`, `suits`: where one does not hold, a later row is the better
     choice, for the engine or for the product; forced by name, the row runs all the same. depth_multiple: steps of depth that one
-    instruction takes; they share one word of the accumulator's size in a panel. head_words: words a lane before them.
+    instruction takes; they share one word of the accumulator's size in a panel. head_words: words a lane before them. copies_a: how
+    many times a panel of A holds each word.
 
     exact: the result is the exact value, rounded once; `order` then only says how long a chain of digit products may be.
     Exact kernels of a token are a module of their own.
@@ -148,6 +149,7 @@ class Row:
     suits: tuple[Fit, ...] = ()
     depth_multiple: int = 1
     head_words: int = 0
+    copies_a: int = 1
     exact: bool = False
     kernel: str | None = None
     inputs: ElementType | None = None
@@ -264,7 +266,7 @@ ROWS: tuple[Row, ...] = (
     Row("gemm_i8", "dot", 6, 8, INT32, _QUADS, (RELAXED_SIMD, EXACT_DOT), (BROWSER_HOST,), depth_multiple=4, head_words=2),
     Row("gemm_i8", "sdot", 6, 8, INT32, _QUADS, (RELAXED_SIMD, EXACT_SDOT), (BROWSER_HOST,), depth_multiple=4, head_words=2),
     Row("gemm_i8", "i16", 5, 8, INT32, _PAIRS, (), (BROWSER_HOST,), depth_multiple=2),
-    Row("gemm_i8", "i16", 4, 8, INT32, _PAIRS, depth_multiple=2),
+    Row("gemm_i8", "i16", 4, 8, INT32, _PAIRS, depth_multiple=2, copies_a=4),
     Row("gemv_i8", "simd128", 4, 8, INT32, _PLAIN, suits=_VECTORS),
     Row("gemm_i8", "simd128", 4, 8, INT32, _PLAIN),
     Row("gemm_i8", SCALAR_TOKEN, 4, 8, INT32, _PLAIN, prefers=(ASKED_FOR,)),

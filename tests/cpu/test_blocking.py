@@ -26,16 +26,18 @@ def test_blocks_are_whole_tiles_and_regions_lie_apart(
     chosen = next(each for each in ROWS if each is row)
     size = chosen.accumulator.size
     cut = block(chosen, m, n, k, geometry, prepacked=prepacked)
-    in_l1 = not chosen.head_words and -(-k // chosen.depth_multiple) * (chosen.rows + chosen.columns) * size <= geometry.l1_bytes
+    lanes = chosen.rows * chosen.copies_a + chosen.columns
+    in_l1 = not chosen.head_words and lanes * -(-k // chosen.depth_multiple) * size <= geometry.l1_bytes
     assert cut.slice == (max(k, cut.chain) if (chosen.has_single_panel or in_l1) and not prepacked else cut.chain)
     assert cut.slice == cut.chain or cut.slice >= k, "a slice ends where a chain does, so that no group of steps is cut"
     depth = -(-min(cut.slice, k) // chosen.depth_multiple) + chosen.head_words  # words a lane
     assert cut.block_rows % chosen.rows == cut.block_columns % chosen.columns == cut.total_rows % chosen.rows == 0
     assert 0 < cut.block_rows <= cut.total_rows
-    assert cut.block_rows * depth * size <= max(geometry.a_bytes, chosen.rows * depth * size)
+    row_bytes = depth * size * chosen.copies_a
+    assert cut.block_rows * row_bytes <= max(geometry.a_bytes, chosen.rows * row_bytes)
     assert cut.block_columns * depth * size <= max(geometry.b_bytes, chosen.columns * depth * size)
     assert cut.panel_a >= FIXED_BYTES
-    assert cut.panel_b >= cut.panel_a + cut.block_rows * depth * size
+    assert cut.panel_b >= cut.panel_a + cut.block_rows * row_bytes
     assert cut.totals >= cut.panel_b + cut.block_columns * depth * size
     if k > cut.slice:
         assert cut.scratch_bytes >= cut.totals + cut.total_rows * cut.block_columns * size
@@ -93,7 +95,7 @@ def test_default_geometry_is_the_model_of_one_machine() -> None:
     """The panels that a micro-kernel reads lie in L1 together, and what is packed takes its share of L2."""
     for row in TILED:
         words = row.order.longest_chain // row.depth_multiple + row.head_words
-        assert (row.rows + row.columns) * words * row.accumulator.size <= DEFAULT_GEOMETRY.l1_bytes, row.name
+        assert (row.rows * row.copies_a + row.columns) * words * row.accumulator.size <= DEFAULT_GEOMETRY.l1_bytes, row.name
     assert DEFAULT_GEOMETRY.a_bytes == DEFAULT_GEOMETRY.l2_bytes // 4
     assert DEFAULT_GEOMETRY.row_sums_bytes == DEFAULT_GEOMETRY.l1_bytes // 2
 

@@ -23,6 +23,11 @@
 #define PANEL_BYTES(depth, width) ((depth) * (width) * REAL_BYTES)
 #define STEPS_OF(depth) (depth)
 #endif
+// A family that keeps elements of A as whole vectors says how large its panels of A are (PANEL_A_BYTES); it has no prepacked ones.
+
+#ifndef PANEL_A_BYTES
+#define PANEL_A_BYTES PANEL_BYTES
+#endif
 #ifndef BEGIN_TILE
 #define HEAD_BYTES(width) 0
 #define BEGIN_TILE(...)
@@ -86,7 +91,7 @@ INLINE void multiply_block(const uint32_t rows_of_tile, const uint32_t columns_o
         left -= chain;
         if (left == 0) break;
         first = 0;
-        a += PANEL_BYTES(chain, rows_of_tile) - HEAD_BYTES(rows_of_tile);
+        a += PANEL_A_BYTES(chain, rows_of_tile) - HEAD_BYTES(rows_of_tile);
         b += PANEL_BYTES(chain, columns_of_tile) - HEAD_BYTES(columns_of_tile);
       }
       if (last_slice) {
@@ -95,7 +100,7 @@ INLINE void multiply_block(const uint32_t rows_of_tile, const uint32_t columns_o
                     operands.d + i * arguments->row_d + j * arguments->column_d, bias, smaller(rows - row, rows_of_tile), wide, 1);
         bias += rows_of_tile * arguments->bias_row;
       }
-      panel_a += PANEL_BYTES(depth, rows_of_tile);
+      panel_a += PANEL_A_BYTES(depth, rows_of_tile);
       totals += totals_step;
     }
     panel_b += PANEL_BYTES(depth, columns_of_tile);

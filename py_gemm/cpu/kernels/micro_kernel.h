@@ -4,7 +4,8 @@
 //   a0 a1 .. | a0 a1 ..        b0 b1 .. | b0 b1 ..            tile[i][j] = start[i][j] + sum over depth of a[i] * b[j], in order
 //
 // The includer defines TILE (the name), ROWS, LANES (elements of a vector), BROADCAST_BY_SHUFFLE (0 or 1), SPLAT(pointer),
-// SHUFFLE(vector, lane) and MULTIPLY_ADD(x, y, sum). COLUMNS is two vectors. Where a panel keeps two steps in a word (pack_groups.h), it
+// SHUFFLE(vector, lane) and MULTIPLY_ADD(x, y, sum); or A_IS_SPLAT, where each element of panel a is a whole vector of copies already
+// and nothing is left to broadcast. COLUMNS is two vectors. Where a panel keeps two steps in a word (pack_groups.h), it
 // also defines WORD_STEPS as 2 and WIDEN_STEP(vector, which), which makes a vector of elements of one of them; `depth` counts steps.
 //
 // Shaped for two compilers. V8: 12 sums + 2 of b + 1 of a fill its 15 vector registers, each a loaded by a splat. Cranelift:
@@ -17,10 +18,19 @@
 #define WIDEN_STEP(vector, which) (vector)
 #endif
 #define VECTOR_BYTES 16
-#define STEP_A (ROWS * VECTOR_BYTES / LANES)
 #define STEP_B (2 * VECTOR_BYTES)
 
-#if BROADCAST_BY_SHUFFLE
+#ifdef A_IS_SPLAT
+#define A_BYTES VECTOR_BYTES
+#else
+#define A_BYTES (VECTOR_BYTES / LANES)
+#endif
+#define STEP_A (ROWS * A_BYTES)
+
+#ifdef A_IS_SPLAT
+#define LOAD_ROWS(where, which)
+#define ROW(where, row, which) wasm_v128_load((where) + (row) * A_BYTES)
+#elif BROADCAST_BY_SHUFFLE
 #define LOAD_ROWS(where, which)                                                                            \
   v128_t rows[ROWS / LANES];                                                                               \
   _Pragma("clang loop unroll(full)") for (uint32_t group = 0; group < ROWS / LANES; group++) rows[group] = \
@@ -28,7 +38,7 @@
 #define ROW(where, row, which) SHUFFLE(rows[(row) / LANES], (row) % LANES)
 #else
 #define LOAD_ROWS(where, which)
-#define ROW(where, row, which) WIDEN_STEP(SPLAT((where) + (row) * (VECTOR_BYTES / LANES)), which)
+#define ROW(where, row, which) WIDEN_STEP(SPLAT((where) + (row) * A_BYTES), which)
 #endif
 
 #define STEP(step)                                                                                 \
@@ -70,6 +80,7 @@ static __attribute__((noinline)) void TILE(uint32_t depth, address panel_a, addr
 }
 
 #undef VECTOR_BYTES
+#undef A_BYTES
 #undef STEP_A
 #undef STEP_B
 #undef LOAD_ROWS
@@ -78,3 +89,4 @@ static __attribute__((noinline)) void TILE(uint32_t depth, address panel_a, addr
 #undef TILE
 #undef ROWS
 #undef BROADCAST_BY_SHUFFLE
+#undef A_IS_SPLAT

@@ -53,26 +53,38 @@ INLINE void load_eight(const uint32_t type, const uint32_t side, address from, u
 
 #include "finish_i8.h"
 
+// The sums of four words' bytes.
+INLINE v128_t sums_of_words(const uint32_t side, v128_t words) {
+  const v128_t pairs = side == SIDE_B && B_IS_UNSIGNED ? wasm_u16x8_extadd_pairwise_u8x16(words) : wasm_i16x8_extadd_pairwise_i8x16(words);
+  return wasm_i32x4_extadd_pairwise_i16x8(pairs); // 510 at most
+}
+
 // The heads of all panels: zero' and sum of every lane.
 static __attribute__((noinline)) void write_heads(const uint32_t width, const uint32_t side, uint32_t type, const Block *block,
                                                   uint32_t zeros, uint32_t step, uint32_t first, uint32_t lanes, uint32_t depth,
                                                   address panel) {
   const uint32_t groups = groups_of(depth);
   for (uint32_t lane = 0; lane < lanes; lane += width) {
-    const address words = panel + HEAD_WORDS * width * 4;
+    const address sums = panel + width * 4;
+    v128_t left = wasm_i32x4_const_splat(0), right = left;
+    address words = panel + HEAD_WORDS * width * 4;
+    for (uint32_t group = 0; group < groups; group++) {
+      left = wasm_i32x4_add(left, sums_of_words(side, wasm_v128_load(at(words))));
+      const v128_t rest = width == 8 ? wasm_v128_load(at(words + 16)) : wasm_v128_load64_zero(at(words + 16)); // a width of 6
+      right = wasm_i32x4_add(right, sums_of_words(side, rest));
+      words += width * 4;
+    }
+    wasm_v128_store(to(sums), left);
+    if (width == 8) {
+      wasm_v128_store(to(sums + 16), right);
+    } else {
+      wasm_v128_store64_lane(to(sums + 16), right, 0);
+    }
     for (uint32_t each = 0; each < width; each++) {
       const uint32_t zero = lane + each < lanes ? word_of(block, zeros + (first + lane + each) * step) : 0;
       const uint32_t moved_zero = zero - (uint32_t)moved_by(type, side);
-      v128_t total = wasm_i32x4_const_splat(0);
-      for (uint32_t group = 0; group < groups; group++) {
-        const v128_t bytes = wasm_v128_load32_zero(at(words + (group * width + each) * 4));
-        const v128_t pairs = side == SIDE_B && B_IS_UNSIGNED ? wasm_u16x8_extadd_pairwise_u8x16(bytes)
-                                                              : wasm_i16x8_extadd_pairwise_i8x16(bytes);
-        total = wasm_i32x4_add(total, wasm_i32x4_extadd_pairwise_i16x8(pairs));
-      }
-      const uint32_t sum = (uint32_t)wasm_i32x4_extract_lane(total, 0);
       *(uint32_t *)to(panel + each * 4) = moved_zero;
-      *(uint32_t *)to(panel + (width + each) * 4) = side == SIDE_A ? sum - groups * GROUP_STEPS * moved_zero : sum;
+      if (side == SIDE_A) *(uint32_t *)to(sums + each * 4) -= groups * GROUP_STEPS * moved_zero;
     }
     panel += group_panel_bytes(depth, width);
   }

@@ -2,7 +2,9 @@
 // (fuzz.py). Written from the WebAssembly specification, not from the compiler's header: a second opinion on every instruction.
 //
 // The relaxed instructions take one of the meanings that the specification leaves open: relaxed_madd is fused; the dot product takes
-// its second operand as the kernels that use it expect (B_IS_UNSIGNED, gemm_i8_dot.c and gemm_i8_sdot.c) and is exact.
+// its second operand as the kernels that use it expect (B_IS_UNSIGNED, gemm_i8_dot.c and gemm_i8_sdot.c) and is exact. With
+// OWN_INSTRUCTIONS it, and what the panels' heads are summed with, are the x86 instructions that an engine makes of them
+// (scripts/bench_dot.py).
 #pragma once
 
 #include <math.h>
@@ -196,9 +198,16 @@ NARROW(wasm_i16x8_narrow_i32x4, i16x8, i32x4, 4, -32768, 32767)
     for (int i = 0; i < lanes; i++) z[i] = ((narrow)a)[2 * i] + ((narrow)a)[2 * i + 1];         \
     return (v128_t)z;                                                                           \
   }
+#ifdef OWN_INSTRUCTIONS
+#include <immintrin.h>
+NATIVE v128_t wasm_i16x8_extadd_pairwise_i8x16(v128_t a) { return (v128_t)_mm_maddubs_epi16(_mm_set1_epi8(1), (__m128i)a); }
+NATIVE v128_t wasm_u16x8_extadd_pairwise_u8x16(v128_t a) { return (v128_t)_mm_maddubs_epi16((__m128i)a, _mm_set1_epi8(1)); }
+NATIVE v128_t wasm_i32x4_extadd_pairwise_i16x8(v128_t a) { return (v128_t)_mm_madd_epi16((__m128i)a, _mm_set1_epi16(1)); }
+#else
 ADD_PAIRS(wasm_i16x8_extadd_pairwise_i8x16, i16x8, i8x16, 8)
 ADD_PAIRS(wasm_u16x8_extadd_pairwise_u8x16, u16x8, u8x16, 8)
 ADD_PAIRS(wasm_i32x4_extadd_pairwise_i16x8, i32x4, i16x8, 4)
+#endif
 
 NATIVE v128_t wasm_i32x4_dot_i16x8(v128_t a, v128_t b) {
   u32x4 z;
@@ -223,4 +232,10 @@ NATIVE v128_t exact_dot(const int b_is_unsigned, v128_t a, v128_t b, v128_t c) {
   for (int i = 0; i < 16; i++) z[i / 4] += (uint32_t)(((i8x16)a)[i] * (b_is_unsigned ? ((u8x16)b)[i] : ((i8x16)b)[i]));
   return (v128_t)z;
 }
+#ifndef OWN_INSTRUCTIONS
 #define wasm_i32x4_relaxed_dot_i8x16_i7x16_add(a, b, c) exact_dot(B_IS_UNSIGNED, a, b, c)
+#elif defined(__AVXVNNI__)
+#define wasm_i32x4_relaxed_dot_i8x16_i7x16_add(a, b, c) ((v128_t)_mm_dpbusd_avx_epi32((__m128i)(c), (__m128i)(b), (__m128i)(a)))
+#else
+#define wasm_i32x4_relaxed_dot_i8x16_i7x16_add(a, b, c) ((v128_t)_mm_dpbusd_epi32((__m128i)(c), (__m128i)(b), (__m128i)(a)))
+#endif

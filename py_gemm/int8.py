@@ -175,9 +175,13 @@ def _prepare(request: Request, type_a: ElementType, type_b: ElementType, block: 
     )  # fmt: skip
 
 
+# By dtype, not by its name, which NumPy puts together anew each time.
+_BY_DTYPE = {np.dtype(name): element for name, element in BYTE_TYPES.items()}
+
+
 def _type_of(name: str, operand: Any) -> ElementType:
     dtype = operand.dtype
-    found = BYTE_TYPES.get(dtype.name)
+    found = _BY_DTYPE.get(dtype)
     if found is None:
         hint = "; products of floats are the work of matmul and gemm" if dtype.kind == "f" or dtype.name == "bfloat16" else ""
         raise TypeError(f"{_OPERATION}: {name} is {dtype}; taken are {' and '.join(BYTE_TYPES)}{hint}")

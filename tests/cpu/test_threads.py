@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 
 import py_gemm as pg
 from py_gemm import devices
+from py_gemm.cpu.engines import copying
+from py_gemm.cpu.engines.wasmtime import WasmtimeEngine
 from py_gemm.cpu.families import EXACT_ROWS
 from py_gemm.cpu.gemm import CpuGemm
 from py_gemm.cpu.threads import default_threads
@@ -104,6 +107,42 @@ def test_integer_rows_have_the_integers_of_one_thread(name: str) -> None:
             assert all(np.array_equal(each, found[0]) for each in found), (m, n, k)
             if rules is None:
                 assert np.array_equal(found[0], sums)
+
+
+def test_an_integer_product_in_the_middle_of_another_reads_zero_points_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are one prepared product. Without threads all strips are the caller's: the inner one comes amid the second."""
+    random = np.random.default_rng(3)
+    a, b = numbers(random, (90, 70), "int8"), numbers(random, (70, 50), "uint8")
+    outer, inner = ((random.integers(-128, 128, (90, 1)), random.integers(0, 256, 50)) for _ in range(2))
+    device, engine = devices.CpuDevice(), WasmtimeEngine()
+    device.gemm = CpuGemm(threads=3, engine=engine)
+
+    def product(zero_points: tuple[Array, Array]) -> Array:
+        zero_a, zero_b = zero_points
+        found: Array = pg.int8_gemm(a, b, zero_point_a=zero_a, zero_point_b=zero_b, device=device)
+        return found
+
+    def refuse(self: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    whole = copying.Arrangement.copy_in
+    copied: list[Any] = []
+    found: list[Array] = []
+
+    def interrupted(self: Any, *arguments: Any) -> None:
+        copied.append(self)
+        if len(copied) == 2:
+            found.append(product(inner))
+        whole(self, *arguments)
+
+    product(outer)
+    engine.pool.stop()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(copying.Arrangement, "copy_in", interrupted)
+    found.append(product(outer))
+    assert len(copied) == 6
+    assert np.array_equal(found[0], exact(a, b, *inner))
+    assert np.array_equal(found[1], exact(a, b, *outer))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])

@@ -27,7 +27,7 @@ from ..threads import ThreadPool, warn_of_one_thread
 from ..transfer import Transfer, plan_transfer
 from . import Bound
 from .host_memory import OwnedBlock, line_view
-from .strip_block import StripBlock
+from .strip_block import run_strip
 
 # A float32 operand of 4096 x 4096 and as much again. Memory above it is not worth keeping from the rest of the machine; below it,
 # getting it anew for each call would take several times as long as copying into it.
@@ -285,7 +285,7 @@ class _StripsCall:
     __slots__ = ("_calls", "_engine", "_strips", "_whole")
 
     def __init__(self, engine: CopyingEngine, row: Row, plan: Plan, blocking: Blocking, strips: tuple[Strip, ...]) -> None:
-        self._engine, self._strips = engine, tuple(StripBlock(strip) for strip in strips)
+        self._engine, self._strips = engine, strips
         self._whole = _CopyingCall(engine, row, plan, blocking)
         self._calls = tuple(_CopyingCall(engine, row, strip.plan, blocking, seat) for seat, strip in enumerate(strips))
 
@@ -303,7 +303,7 @@ class _StripsCall:
                 rooms = [call.reserve(level) for call in self._calls]
                 return engine.pool.run(
                     [
-                        partial(call.run_in, room, *strip.addresses(a, b, c, d, bias))
+                        partial(run_strip, partial(call.run_in, room), strip, a, b, c, d, bias)
                         for call, room, strip in zip(self._calls, rooms, self._strips, strict=True)
                     ]
                 )

@@ -25,7 +25,7 @@ from ..strips import WORTH_IT, Strip, multiply_adds, split
 from . import Bound
 from .copying import Arrangement, round_up
 from .host_memory import heap_view
-from .strip_block import StripBlock
+from .strip_block import run_strip
 from .workers import KEEP_SHARED_BYTES, WorkerPool
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class _WorkerStrips:
     ) -> None:
         self._engine, self._row, self._whole = engine, row, whole
         first, rest = parts
-        self._first, self._first_strip = engine.bind(row, first.plan, blocking), StripBlock(first)
-        self._rest, self._rest_strip = engine.bind(row, rest.plan, blocking), StripBlock(rest)
+        self._first, self._first_strip = engine.bind(row, first.plan, blocking), first
+        self._rest, self._rest_strip = engine.bind(row, rest.plan, blocking), rest
         self._places = Arrangement.of(rest.plan, 0)
         self._strips = split(self._places.inside, row, (1.0,) * (threads - 1))
         self._blocks = [pack_arguments(strip.plan, blocking) for strip in self._strips]
@@ -107,13 +107,13 @@ class _WorkerStrips:
             pool.stop()
         if done:
             return 1 + count
-        self._rest(*self._rest_strip.addresses(a, b, c, d, bias))
+        run_strip(self._rest, self._rest_strip, a, b, c, d, bias)
         return 1
 
     def _run(self, pool: WorkerPool, kernel: tuple[int, int, int, int, int], a: int, b: int, c: int, d: int, bias: int) -> bool:
         base = pool.free
         window = _Window(pool, base)
-        rest = self._rest_strip.strip
+        rest = self._rest_strip
         self._places.copy_in(window, a + rest.a, b + rest.b, c + rest.c, bias + rest.bias)
         place = base + self._places.end
         for index, (strip, block) in enumerate(zip(self._strips, self._blocks, strict=True)):
@@ -130,7 +130,7 @@ class _WorkerStrips:
             pool.give(index, kernel, place, scratch)
             place = scratch + self._scratch_bytes
         started = perf_counter()
-        self._first(*self._first_strip.addresses(a, b, c, d, bias))
+        run_strip(self._first, self._first_strip, a, b, c, d, bias)
         if not pool.wait(len(self._strips), perf_counter() - started):
             return False
         self._places.copy_out(window, d + rest.d)

@@ -15,7 +15,7 @@ import pytest
 
 from py_gemm.cpu.kernels import build
 from tests.cpu.fuzz import native
-from tests.cpu.fuzz.fuzz import ROWS, Fuzzer
+from tests.cpu.fuzz.fuzz import ROWS, Fuzzer, main
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,6 +37,14 @@ def test_fixed_cases_find_nothing() -> None:
 def test_ten_minutes_find_nothing() -> None:
     done = fuzz("--seconds", "600", "--seed", "2")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("wrong", ["--seconds=-1", "--seconds=nan", "--cases=-1", "--cases=0", "--only=-1"])
+def test_nothing_to_run_is_refused(wrong: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["fuzz", wrong])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "--cases and --seconds must be above 0, --only 0 or more" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -376,6 +376,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, help="run the case of this index alone")
     chosen = parser.parse_args()
+    if not (chosen.cases > 0 and chosen.seconds > 0 and (chosen.only is None or chosen.only >= 0)):
+        parser.error("--cases and --seconds must be above 0, --only 0 or more")
     processes = multiprocessing.get_context("spawn")
     index, rows = processes.Value("q", chosen.only or 0, lock=False), processes.SimpleQueue()
     if chosen.only is not None:

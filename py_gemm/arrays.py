@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .dtypes import BFLOAT16, BYTE_TYPES, FLOAT16, FLOAT32, FLOAT64, FLOAT_TYPES, ElementType
+from .dtypes import BFLOAT16, BYTE_TYPES, FLOAT16, FLOAT32, FLOAT64, FLOAT_TYPES, INT8, UINT8, ElementType
 from .errors import AliasError, ShapeError, SyncUnavailableError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def numpy_dtype(element: ElementType, *, bits: bool = False) -> np.dtype[Any]:
     return np.dtype(element.name)
 
 
-_BY_DTYPE: dict[np.dtype[Any], ElementType] = {np.dtype(each.name): each for each in (FLOAT32, FLOAT16, FLOAT64)}
+_BY_DTYPE: dict[np.dtype[Any], ElementType] = {np.dtype(each.name): each for each in (FLOAT32, FLOAT16, FLOAT64, INT8, UINT8)}
 
 
 def element_type(operation: str, name: str, dtype: np.dtype[Any], tag: object = None) -> ElementType:
@@ -51,21 +51,38 @@ def element_type(operation: str, name: str, dtype: np.dtype[Any], tag: object = 
 
     `tag` "bfloat16" says that a uint16 array holds bfloat16 bits.
     """
-    wanted = None if tag is None else requested_type(operation, f"dtype_{name}", tag)
+    argument = f"dtype_{name}"
+    found = _known_type(operation, name, dtype, argument, tag)
+    if found is not None and found.name in FLOAT_TYPES:
+        return found
+    if dtype.kind in "iu":
+        hint = _bits_hint(dtype, argument)
+        raise TypeError(f"{operation}: {name} is {dtype}: products of integers are the work of int8_gemm{hint}")
+    raise TypeError(f"{operation}: {name} is {dtype}; taken are {', '.join(FLOAT_TYPES)}")
+
+
+def stored_type(operation: str, dtype: np.dtype[Any], tag: object) -> ElementType:
+    """The element type of the `x` of `asarray` and `prepack`, which take the bytes of int8_gemm, too. tag: their `dtype`."""
+    found = _known_type(operation, "x", dtype, "dtype", tag)
+    if found is None:
+        taken = ", ".join((*FLOAT_TYPES, *BYTE_TYPES))
+        raise TypeError(f"{operation}: x is {dtype}; taken are {taken}{_bits_hint(dtype, 'dtype')}")
+    return found
+
+
+def _known_type(operation: str, name: str, dtype: np.dtype[Any], argument: str, tag: object) -> ElementType | None:
+    """None for what is neither a float nor a byte; TypeError where the tag, given as `argument`, is not of that type."""
+    wanted = None if tag is None else requested_type(operation, argument, tag)
     if wanted is BFLOAT16 and dtype == np.uint16:
         return BFLOAT16
-    found = _BY_DTYPE.get(dtype) or (BFLOAT16 if dtype.name == "bfloat16" else None)
-    if found is None:
-        native = dtype.newbyteorder("=")
-        found = _BY_DTYPE.get(native)
-    if found is None:
-        if dtype.kind in "iu":
-            hint = f' (for bfloat16 bits in uint16, tag them: dtype_{name}="bfloat16")' if dtype == np.uint16 else ""
-            raise TypeError(f"{operation}: {name} is {dtype}: products of integers are the work of int8_gemm{hint}")
-        raise TypeError(f"{operation}: {name} is {dtype}; taken are {', '.join(FLOAT_TYPES)}")
-    if wanted is not None and wanted is not found:
-        raise TypeError(f"{operation}: {name} is {dtype}, which dtype_{name}={tag!r} does not describe")
+    found = _BY_DTYPE.get(dtype.newbyteorder("=")) or (BFLOAT16 if dtype.name == "bfloat16" else None)
+    if found is not None and wanted is not None and wanted is not found:
+        raise TypeError(f"{operation}: {name} is {dtype}, which {argument}={tag!r} does not describe")
     return found
+
+
+def _bits_hint(dtype: np.dtype[Any], argument: str) -> str:
+    return f' (for bfloat16 bits in uint16, tag them: {argument}="bfloat16")' if dtype == np.uint16 else ""
 
 
 def requested_type(operation: str, name: str, dtype: object) -> ElementType:
@@ -418,8 +435,7 @@ class DeviceArray:
 def snapshot(operation: str, value: object, device: Any, tag: object) -> tuple[Array, ElementType, bool]:
     """What `asarray` puts on a device: a dense array in this machine's byte order, its type, and whether it came as bits."""
     array = np.asarray(value)
-    element = BYTE_TYPES.get(array.dtype.name) if tag is None else None
-    element = element or element_type(operation, "x", array.dtype, tag)
+    element = stored_type(operation, array.dtype, tag)
     if element is FLOAT64 and device.kind != "cpu":
         raise UnsupportedError(f"{operation}: float64 stays on the CPU; {device.kind} takes float32, float16 and bfloat16")
     bits = element is BFLOAT16 and array.dtype == np.uint16

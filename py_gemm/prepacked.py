@@ -97,8 +97,8 @@ def _pack(x: Any, side: str, tag: Any, device: Any) -> Prepacked:
         x, tag = x.numpy(), "bfloat16" if x.bits else tag
     array = arrays.as_array("prepack", "x", x)
     if device.kind == "cpu":
-        element = arrays.element_type("prepack", "x", array.dtype, tag) if array.dtype.name not in BYTE_TYPES else None
-        if element is not None:
+        element = arrays.stored_type("prepack", array.dtype, tag)
+        if element.name not in BYTE_TYPES:
             return _pack_panels(array, element, side, device)
     array, element, bits = arrays.snapshot("prepack", array, device, tag)
     if device.kind == "cpu":

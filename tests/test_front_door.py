@@ -152,6 +152,21 @@ def test_wrong_input_is_refused_in_words(call: Any, error: type[Exception], word
         call()
 
 
+@pytest.mark.parametrize("function", [pg.asarray, pg.prepack])
+@pytest.mark.parametrize(
+    ("dtype", "tag", "words"),
+    [
+        ("complex128", None, "; taken are float32, float16, bfloat16, float64, int8, uint8$"),
+        ("int16", None, "; taken are .*, int8, uint8$"),
+        ("uint16", None, r'; taken are .* \(for bfloat16 bits in uint16, tag them: dtype="bfloat16"\)'),
+        ("int8", "bfloat16", ", which dtype='bfloat16' does not describe"),
+    ],
+)
+def test_what_is_not_stored_is_refused_in_words(function: Any, dtype: str, tag: str | None, words: str) -> None:
+    with pytest.raises(TypeError, match=f"{function.__name__}: x is {dtype}{words}"):
+        function(ones(1, 1, dtype=dtype), dtype=tag, device="cpu")
+
+
 def test_the_exceptions_are_what_callers_already_catch() -> None:
     assert issubclass(pg.ShapeError, (pg.GemmError, ValueError))
     assert issubclass(pg.ShapeError, ValueError)

@@ -105,20 +105,23 @@ def _distance(x: Floats, interval: Interval) -> Floats:
 
 
 def distance(high: Floats, low: Floats, x: Floats) -> Floats:
-    """|x - S|; 0 where both are the same NaN or infinity, infinite where only one of them is."""
+    """|x - S|, 0 only where x is S; 0 where both are the same NaN or infinity, infinite where only one of them is."""
     with np.errstate(invalid="ignore", over="ignore"):
         found = np.abs((x - high) - low)
+    # high + low is a float64 that S is not: what is left of S lies below the lowest of them (the rest is rounded to odd)
+    found = np.where((found == 0) & (low != 0), 5e-324, found)
     same = (x == high) | (np.isnan(x) & np.isnan(high))
     return np.where(np.isnan(found), np.where(same, 0.0, np.inf), found)
 
 
 def margin(interval: Interval, x: Floats) -> Floats:
-    """How far x is from the exact value, as a share of the interval on its side: at most 1 where x is covered, else above 1."""
+    """How far x is from the exact value, as a share of the interval on its side: at most 1 where x is covered, else above 1; 0 only
+    where x is the exact value."""
     inside = covers(interval, x)
     away = distance(interval.high, interval.low, x)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         side = np.where(x >= interval.high, _distance(interval.upper, interval), _distance(interval.lower, interval))
-        share = np.where(away == 0, 0.0, away / side)
+        share = np.where(away == 0, 0.0, np.maximum(away / side, 5e-324))
     share = np.where(np.isnan(share), np.where(inside, 0.0, np.inf), share)
     above: Any = np.nextafter(1.0, 2.0)
     return np.where(inside, np.minimum(share, 1.0), np.maximum(share, above))

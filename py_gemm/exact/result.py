@@ -212,7 +212,7 @@ class Result:
 
     def margin(self, x: object, standard: str = "normal") -> Any:
         """How far out x is, in units of the tolerance on its side of the exact value, float64: at most 1 exactly where x is
-        covered."""
+        covered, 0 only where x is the exact value. Distances are good to float64's lowest number, 2**-1074."""
         return self._each(lambda answer, each: answer.margin(each, standard), x)
 
     @property

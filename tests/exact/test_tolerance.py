@@ -399,3 +399,16 @@ def test_tolerances_of_exact_values_below_the_lowest_float64(pair: tuple[float, 
     assert exact <= tolerance <= exact + 8 * Fraction(2) ** -1074
     assert result.covers([[0.0]]).all()
     assert (result.margin([[0.0]]) <= 1).all()
+
+
+@pytest.mark.parametrize("factor", [2.0**-475, -1.9 * 2.0**-476, 1.4 * 2.0**-475, 1.6 * 2.0**-474, 2.0**-700, 2.0**-474])
+def test_a_margin_is_0_only_at_the_exact_value(factor: float) -> None:
+    """Also among the lowest numbers of float64, which hold no half of themselves, and under an interval of 1e300."""
+    exact = Fraction(2) ** -600 * Fraction(factor)
+    result = er.matmul([[2.0**-600]], [[factor]])
+    cancelled = er.matmul([[1e300, -1e300, 2.0**-600]], [[1.0], [1.0], [factor]])
+    for count in range(-5, 6):
+        x = count * 5e-324
+        margins = [float(each.margin([[x]])[0, 0]) for each in (result, cancelled)]
+        assert [margin == 0 for margin in margins] == [Fraction(x) == exact] * 2
+        assert [margin <= 1 for margin in margins] == [bool(each.covers([[x]])[0, 0]) for each in (result, cancelled)]

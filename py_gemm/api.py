@@ -155,7 +155,7 @@ async def gemm_async(
     dtype_c: Any = None,
     progress: Callable[[float], Any] | None = None,
 ) -> Any:
-    """`gemm`, awaitable, with `progress` and cancelling as in `matmul_async`."""
+    """`gemm`, awaitable, with `progress`, cancelling and `out` as in `matmul_async`."""
     request = Request(
         "gemm",
         a,

@@ -139,7 +139,7 @@ def _block_few_rows(row: Row, m: int, n: int, k: int, most_columns: int, geometr
     chain = row.order.chain_length(k)
     columns = _balance(n, min(most_columns, geometry.row_sums_bytes // (min(m, row.rows) * size)), row.columns)
     panel_a = _round_up(FIXED_BYTES, 64)
-    sums = _round_up(panel_a + row.rows * -(-min(chain, k) // row.depth_multiple) * size, 64)
+    sums = _round_up(panel_a + row.rows * _words(row, min(chain, k)) * size, 64)
     totals = sums + _round_up(row.rows * columns * size, 64)
     end = totals + row.rows * columns * size
     return Blocking(chain, chain, row.rows, columns, row.rows, panel_a, sums, totals, end, (row.rows, row.columns))

@@ -198,7 +198,7 @@ class Row:
 
     @property
     def has_single_panel(self) -> bool:
-        """Whether the whole depth is packed at once: D is narrower than the sums, which are rounded once."""
+        """Whether the whole depth is packed at once, however long it is: D is narrower than the sums, which are rounded once."""
         return self.twin is not None
 
     def takes(self, work: Work) -> bool:

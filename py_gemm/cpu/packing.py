@@ -1,8 +1,9 @@
 """Prepacked operands: panels as a kernel reads them, made once and used in many products. Pure; the kernels pack (kernels/pack.h).
 
 B, k x n, panels of 8 columns        each chain of depth after the other; in a chain, panel after panel; in a panel, step after step
-chain 0: [panel 0][panel 1] ..       the same bytes that a plain call packs into its scratch memory, so the product is the same
-chain 1: [panel 0][panel 1] ..       bit for bit; the width is that of the row's tile, the chains depend on k alone
+chain 0: [panel 0][panel 1] ..       the same words that a plain call packs into its scratch memory (where a panel may hold all
+chain 1: [panel 0][panel 1] ..       chains), so the product is the same bit for bit; the width is that of the row's tile, the
+                                     chains depend on k alone
 
 Where a family takes several steps at once, a chain is padded to whole groups (kernels/pack_groups.h); only the last can need it.
 """

@@ -285,6 +285,63 @@ done([all(each.tobytes() == expected for each in results), pg.last_run().threads
     assert host.run(START + code) == [True, 3]
 
 
+AMID_CODE = """
+from py_gemm.cpu.engines import browser
+x, y = (normal(5, 60, 300) * 50).astype(np.int8), (normal(6, 300, 80) * 50).astype(np.int8)
+outer, inner = np.arange(60)[:, None] - 30, np.arange(60)[::-1, None] - 20
+sums = [(x.astype(np.int64) - zeros) @ y.astype(np.int64) for zeros in (outer, inner)]
+found = []
+
+def product(zeros):
+    return pg.int8_gemm(x, y, zero_point_a=zeros)
+
+def interrupted(whole):
+    "What it does, and then another product, the first time only."
+    def call(*arguments):
+        done = whole(*arguments)
+        if not found:
+            found.append(None)
+            found[0] = product(inner)
+        return done
+    return call
+
+class Addresses:
+    pack_into = staticmethod(interrupted(browser.ADDRESSES.pack_into))
+
+right, used = [], []
+
+def judge():
+    found.append(product(outer))  # all is decided and bound, the dot product looked for
+    found.clear()
+    found.append(product(outer))
+    right.append([bool(np.array_equal(each, sum)) for each, sum in zip(found, sums[::-1], strict=True)])
+    used.append(pg.last_run().threads)
+    found.clear()
+
+await have(3)
+for threads in (1, 3):
+    kept, browser.ADDRESSES = browser.ADDRESSES, Addresses
+    pg.configure(threads=threads)
+    judge()
+    browser.ADDRESSES = kept
+pg.configure(threads=3)  # forgets what was bound to them
+for name in ("write", "give", "wait"):
+    kept = getattr(pool, name)
+    setattr(pool, name, interrupted(kept))
+    judge()
+    setattr(pool, name, kept)
+done([right, used])
+"""
+
+
+@pytest.mark.parametrize("host", ["pyodide_page", "pyodide_worker"], indirect=True)
+def test_a_product_in_the_middle_of_another_leaves_it_alone(host: PyodideHost) -> None:
+    """As a handler of a signal may make it: between the addresses and the kernel, and between any two steps with the workers."""
+    right, used = host.run(START + AMID_CODE)
+    assert right == [[True, True]] * 5
+    assert used == [1, 3, 3, 3, 3]
+
+
 @pytest.mark.parametrize("host", ["pyodide_page"], indirect=True)
 def test_shared_memory_that_cannot_be_had_is_said_once(host: PyodideHost) -> None:
     """At the start, and when it would have to grow: the product is right on one thread."""

@@ -107,9 +107,7 @@ class BrowserEngine:
     def bind(self, row: Row, plan: Plan, blocking: Blocking) -> Bound:
         function = getattr(self.load(row.module), row.function)
         arguments = pack_arguments(plan, blocking)
-        block = OwnedBlock(len(arguments))
-        block.write(arguments)
-        buffer, offset, address = block.buffer, block.offset, block.address
+        idle = [OwnedBlock.of(arguments)]  # a call in the middle of another, by a handler of a signal, has a block of its own
         needed, name = blocking.scratch_bytes, row.name
         pack_addresses = ADDRESSES.pack_into
         failure = self._pyodide.JsException
@@ -118,11 +116,14 @@ class BrowserEngine:
             scratch = self._scratch
             if scratch is None or scratch.nbytes < needed:
                 scratch = self._grow_scratch(name, needed)
-            pack_addresses(buffer, offset, a, b, c, d, bias)
+            block = idle.pop() if idle else OwnedBlock.of(arguments)
+            pack_addresses(block.buffer, block.offset, a, b, c, d, bias)
             try:
-                status = function(address, scratch.address)
+                status = function(block.address, scratch.address)
             except failure as error:
                 raise GemmError(f"{name}: {error}") from error
+            finally:
+                idle.append(block)
             if status != DONE:
                 raise GemmError(f"{name}: the kernel module is of another version (status {status})")
             return 1

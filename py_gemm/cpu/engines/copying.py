@@ -236,8 +236,7 @@ class _CopyingCall:
         if places.end <= ADDRESS_LIMIT:
             block = pack_arguments(places.inside, blocking)
             ADDRESSES.pack_into(block, 0, *places.origins)
-            self._block = OwnedBlock(len(block))
-            self._block.write(block)
+            self._block = OwnedBlock.of(block)
 
     def __call__(self, a: int, b: int, c: int, d: int, bias: int) -> int:
         engine = self._engine

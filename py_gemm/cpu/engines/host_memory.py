@@ -20,14 +20,17 @@ class OwnedBlock:
         self.offset = -start % 64
         self.address = start + self.offset
 
+    @staticmethod
+    def of(content: bytes | bytearray) -> OwnedBlock:
+        """A block with that content."""
+        block = OwnedBlock(len(content))
+        block.buffer[block.offset : block.offset + len(content)] = content
+        return block
+
     @property
     def buffer(self) -> bytearray:
         """The bytes; the block begins at `offset` of them."""
         return self._bytes
-
-    def write(self, content: bytes | bytearray) -> None:
-        """Put `content` at the block's beginning."""
-        self._bytes[self.offset : self.offset + len(content)] = content
 
 
 class _PyBuffer(ctypes.Structure):

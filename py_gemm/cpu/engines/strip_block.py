@@ -18,8 +18,8 @@ def run_strip(run: Callable[[int, int, int, int, int], object], strip: Strip, a:
     """
     places = a + strip.a, b + strip.b, c + strip.c, d + strip.d
     if strip.plan.block_words and (strip.row or strip.column):
-        block = OwnedBlock(4 * strip.plan.block_words)
-        block.write(move_block(ctypes.string_at(bias, block.nbytes), strip.row, strip.column))
+        whole = ctypes.string_at(bias, 4 * strip.plan.block_words)
+        block = OwnedBlock.of(move_block(whole, strip.row, strip.column))
         run(*places, block.address)
     else:
         run(*places, bias + strip.bias)

@@ -87,8 +87,17 @@ class _WorkerStrips:
         self._nbytes = self._places.end + len(self._strips) * (self._block_bytes + self._own_bytes + self._scratch_bytes)
 
     def __call__(self, a: int, b: int, c: int, d: int, bias: int) -> int:
-        engine, pool = self._engine, self._engine.workers
-        count = len(self._strips)
+        pool = self._engine.workers
+        if pool.at_work:  # in the middle of another product, by a handler of a signal: the shared memory holds that one's operands
+            return self._whole(a, b, c, d, bias)
+        try:
+            pool.at_work = True
+            return self._with_workers(pool, a, b, c, d, bias)
+        finally:
+            pool.at_work = False
+
+    def _with_workers(self, pool: WorkerPool, a: int, b: int, c: int, d: int, bias: int) -> int:
+        engine, count = self._engine, len(self._strips)
         if not pool.start(count):
             return self._whole(a, b, c, d, bias)
         try:

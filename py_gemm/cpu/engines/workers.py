@@ -43,7 +43,7 @@ START_SECONDS = 10.0
 
 class WorkerPool:
     """trouble: why there are no workers, now and later; empty where there is no reason. nbytes: of the shared memory; free: where
-    a product's own part of it begins.
+    a product's own part of it begins. at_work: whether a product has them; another one then does without.
 
     One product at a time, as Pyodide has one thread: reserve, copy, `give` work to each worker, `wait` for it.
     """
@@ -60,6 +60,7 @@ class WorkerPool:
         self._waited_in_vain = False
         self._memory: Any = None
         self.nbytes = 0
+        self.at_work = False
         # Bound once: looking a method up on a proxy costs as much as calling it.
         self._new_view = self._js.Uint8Array.new
         if not self.trouble:

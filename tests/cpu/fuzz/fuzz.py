@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -129,9 +130,10 @@ class Fuzzer:
         if source.random() < 0.1:
             source.shuffle(order)
         strides = [0] * len(sizes)
+        gaps = (0, 0, 0, 1, 2, 13) if prod(sizes) <= 1 << 16 else (0, 0, 0, 1, 1, 1)  # so that all operands fit into the arena
         reach = 1
         for axis in reversed(order):
-            stride = reach + source.choice((0, 0, 0, 1, 2, 13))
+            stride = reach + source.choice(gaps)
             strides[axis] = -stride if source.random() < 0.15 else stride
             reach = stride * (sizes[axis] - 1) + reach if sizes[axis] else reach
             if repeats and source.random() < 0.05:

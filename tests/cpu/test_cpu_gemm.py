@@ -196,6 +196,19 @@ def test_large_memory_is_given_back_and_small_memory_kept() -> None:
     assert np.array_equal(multiply(gemm, small, small, np.zeros_like(small)), small @ small)
 
 
+def test_all_memories_together_are_small() -> None:
+    """Each module has a memory of its own; those used last are kept."""
+    engine = WasmtimeEngine()
+    tall, one = np.ones((KEEP_BYTES // 12, 1), np.float32), np.ones((1, 1), np.float32)  # two thirds of what is kept
+    for token in ("scalar", "simd128", "relaxed", "simd128"):
+        assert np.all(multiply(CpuGemm(token=token, engine=engine), tall, one, np.zeros_like(tall)) == 1.0)
+        assert engine.memory_bytes() <= KEEP_BYTES
+    last = engine.memory_bytes()
+    small = np.ones((8, 8), np.float32)
+    multiply(CpuGemm(token="relaxed", engine=engine), small, small, np.zeros_like(small))
+    assert last < engine.memory_bytes() <= KEEP_BYTES, "both are kept"
+
+
 def test_threads_of_python_take_turns() -> None:
     gemm = CpuGemm()
     generator = np.random.default_rng(41)

@@ -168,6 +168,19 @@ def test_memory_that_has_grown_is_given_back() -> None:
     assert engine.memory_bytes() < copying.KEEP_BYTES
 
 
+def test_products_on_several_threads_leave_the_memory_of_one_thread_as_it_is() -> None:
+    """A large memory is dear to get anew; it stays where all of them together are small enough."""
+    engine = WasmtimeEngine()
+    row, b = np.ones((1, 64), np.float32), np.ones((64, copying.KEEP_BYTES // 384), np.float32)  # 64 of its 384 parts an element
+    alone = CpuGemm(threads=1, engine=engine, family="gemv_f32")
+    run(alone, row, b)
+    large = engine.room("relaxed", 0)
+    assert copying.KEEP_BYTES / 2 < large.nbytes < copying.KEEP_BYTES
+    gemm, x, y, expected = large_enough(engine)
+    assert np.array_equal(run(gemm, x, y)[0], expected)
+    assert engine.room("relaxed", 0) is large
+
+
 def test_several_callers_at_once() -> None:
     engine = WasmtimeEngine()
     gemm, a, b, expected = large_enough(engine)

@@ -2,8 +2,8 @@
 
     memory of the engine:  argument block | scratch | a | b | c | bias | d       each begins at a multiple of 64
 
-A failed call leaves the operands untouched: D is written only after the kernel is done. A memory that has grown past `KEEP_BYTES`
-is given back after the call (WebAssembly memory never shrinks). One call at a time: a lock keeps callers apart.
+A failed call leaves the operands untouched: D is written only after the kernel is done. All memories of an engine together keep at
+most `KEEP_BYTES` after a call (WebAssembly memory never shrinks: one goes whole). One call at a time: a lock keeps callers apart.
 A product in strips has such a memory for each of its threads, which copies its own strip in and out.
 """
 
@@ -108,7 +108,8 @@ class CopyingEngine(ABC):
         self.thread_trouble = ""
         # Products at work: more than one where a handler of a signal multiplies in the middle of another, which keeps its rooms.
         self.level = 0
-        self._rooms: dict[tuple[str, int, int], Room] = {}
+        self._rooms: dict[tuple[str, int, int], Room] = {}  # those used last behind the others
+        self._has_grown = False  # whether they hold more than when `give_back` last looked
         _engines.add(self)
 
     @property
@@ -141,24 +142,31 @@ class CopyingEngine(ABC):
     def room(self, module: str, nbytes: int, seat: int = 0, level: int = 0) -> Room:
         """The room of a module for the thread of that number, with at least `nbytes`. level: of the product."""
         key = module, seat, level
-        room = self._rooms.get(key)
-        if room is None:
-            room = self._rooms[key] = self.make_room(module)
+        room = self._rooms.pop(key) if key in self._rooms else self.make_room(module)
+        self._rooms[key] = room
         if room.nbytes < nbytes:
+            self._has_grown = True
             room.grow(nbytes)
         return room
 
-    def give_back(self, module: str, seat: int, level: int, keep: int) -> None:
-        """Free a room if it has grown past `keep` bytes, or is one of a product within another."""
-        key = module, seat, level
-        room = self._rooms.get(key)
-        if room is not None and (level or room.nbytes > keep):
-            del self._rooms[key]
-            room.close()
+    def give_back(self, level: int) -> None:
+        """After a product: free its rooms where it was one within another, else all but the last ones used that together hold at
+        most `KEEP_BYTES`."""
+        if not level:
+            if not self._has_grown:
+                return
+            self._has_grown = False
+        kept = 0
+        for key, room in reversed(list(self._rooms.items())):
+            goes = key[2] == level if level else kept + room.nbytes > KEEP_BYTES
+            if not goes:
+                kept += room.nbytes
+            elif self._rooms.pop(key, None) is room:  # else a handler of a signal has freed it
+                room.close()
 
     def memory_bytes(self) -> int:
         """How much memory all rooms hold now."""
-        return sum(room.nbytes for room in self._rooms.values())
+        return sum(room.nbytes for room in list(self._rooms.values()))
 
     def report_trouble(self, trouble: str) -> None:
         """Keep, for `info`, and say once why a product for several threads runs on one."""
@@ -247,7 +255,7 @@ class _CopyingCall:
                 self.run_in(self.reserve(level), a, b, c, d, bias)
             finally:
                 engine.level = level
-                self.give_back(level)
+                engine.give_back(level)
         return 1
 
     @property
@@ -272,10 +280,6 @@ class _CopyingCall:
         self._places.copy_in(room, a, b, c, bias)
         room.run(self._row.function, 0, self._scratch)
         self._places.copy_out(room, d)
-
-    def give_back(self, level: int, sharers: int = 1) -> None:
-        """Free the room if it has grown past its part of what is kept."""
-        self._engine.give_back(self._row.module, self._seat, level, KEEP_BYTES // sharers)
 
 
 class _StripsCall:
@@ -310,14 +314,10 @@ class _StripsCall:
                 trouble = str(error)
             finally:
                 engine.level = level
-                self._give_back(level)
+                engine.give_back(level)
             threads = self._whole(a, b, c, d, bias)
             engine.report_trouble(trouble)
             return threads
-
-    def _give_back(self, level: int) -> None:
-        for call in self._calls:
-            call.give_back(level, len(self._calls))
 
 
 def _copy_lines_in(room: Copies, transfer: Transfer, place: int, address: int) -> None:

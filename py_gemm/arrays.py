@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .dtypes import BFLOAT16, BYTE_TYPES, FLOAT16, FLOAT32, FLOAT64, FLOAT_TYPES, INT8, UINT8, ElementType
-from .errors import AliasError, ShapeError, SyncUnavailableError, UnsupportedError
+from .errors import AliasError, DeviceMemoryError, ShapeError, SyncUnavailableError, UnsupportedError
 
 if TYPE_CHECKING:
     from .gpu.device import Buffer, Pending
@@ -122,6 +123,15 @@ def expressible(array: Array) -> bool:
 def compact(array: Array) -> Array:
     """A C-contiguous copy in this machine's byte order."""
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+
+
+def unwritten(operation: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """A new array, to be written. DeviceMemoryError where there is no memory for it, or its bytes are more than NumPy can count."""
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError) as error:
+        nbytes = prod(shape) * dtype.itemsize
+        raise DeviceMemoryError(f"{operation}: no memory for {nbytes} bytes, {dtype} of shape {shape}: {error}") from error
 
 
 def element_strides(array: Array) -> tuple[int, ...]:
@@ -425,7 +435,7 @@ class DeviceArray:
         from .gpu.device import Job
 
         self._pending = None
-        array = np.empty(self.shape, self.dtype)
+        array = unwritten("DeviceArray.numpy", self.shape, self.dtype)
         buffer = self._live()
         if array.size == 0:
             return array, None
@@ -441,5 +451,7 @@ def snapshot(operation: str, value: object, device: Any, tag: object) -> tuple[A
     bits = element is BFLOAT16 and array.dtype == np.uint16
     native = array.dtype.newbyteorder("=")
     if device.kind == "cpu":
-        return np.array(array, dtype=native, order="C", copy=True), element, bits
+        copy = unwritten(operation, array.shape, native)
+        copy[...] = array
+        return copy, element, bits
     return np.asarray(array, dtype=native, order="C"), element, bits  # the upload is the copy

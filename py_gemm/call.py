@@ -170,7 +170,7 @@ class PreparedCall:
         return (*strides[:depth], row, column)
 
     def result_array(self) -> Array:
-        return np.empty(self.result_shape, arrays.numpy_dtype(self.result_type, bits=self.result_bits))
+        return arrays.unwritten(self.operation, self.result_shape, arrays.numpy_dtype(self.result_type, bits=self.result_bits))
 
     # -- the CPU road ----------------------------------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class PreparedCall:
         operation, host = self._gpu_operation(device, request)
         started = perf_counter()
         if isinstance(operation, PanelledProduct):
-            landing = np.empty(self.result_shape, self._device_dtype())
+            landing = arrays.unwritten(self.operation, self.result_shape, self._device_dtype())
             pending: Any = operation.start(device, landing.reshape(operation.sizes), progress)
             return pending, lambda: self._finish(device, request, "panels", landing, started, pending.gpu_seconds)
         a, b, c = (self._gpu_operand(each, problem_layout) for each, problem_layout in host)
@@ -314,7 +314,7 @@ class PreparedCall:
             return (pending, keep) if unfinished else (None, keep)
         dtype = self._device_dtype()
         direct = out is not None and out.dtype == dtype and out.flags.c_contiguous and out.flags.aligned
-        landing = out if direct else np.empty(self.result_shape, dtype)
+        landing = out if direct else arrays.unwritten(self.operation, self.result_shape, dtype)
         _, pending = operation.start(a, b, c, bias, read_into=arrays.as_bytes(landing), paced=True, progress=progress)
         return pending, lambda: self._finish(device, request, operation.variant, landing, started, pending.gpu_seconds)
 

@@ -119,7 +119,7 @@ def _pack_panels(array: Array, element: ElementType, side: str, device: Any) -> 
     try:
         dtype = arrays.numpy_dtype(packing.element, bits=packing.element is BFLOAT16)
         panels = np.zeros((*batch, *((padded, depth) if side == "a" else (depth, padded))), dtype)
-    except MemoryError as error:
+    except (MemoryError, ValueError) as error:  # the second: more bytes than NumPy can count
         raise DeviceMemoryError(f"prepack: no room for {prod(batch) * padded * depth} elements of {packing.element}") from error
     if panels.size:
         source = matrix if arrays.expressible(matrix) and not arrays.is_sparse(matrix) else arrays.compact(matrix)

@@ -20,6 +20,11 @@ def device(request: pytest.FixtureRequest) -> Any:
     return pg.request_device(request.param)
 
 
+def thin(kind: Any, doublings: int) -> Any:
+    """A column of so many ones that takes the memory of one."""
+    return np.broadcast_to(kind(1), (1 << doublings, 1))
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------------
 
 REFUSED: list[tuple[str, Any, type[Exception], str]] = [
@@ -143,6 +148,24 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("bool of NumPy", lambda: pg.configure(deep_kc_bytes=np.True_), ValueError, "a whole number of at least 0 is expected"),
     ("infinite", lambda: pg.configure(pool_bytes=float("inf")), ValueError, "pool_bytes=inf: a whole number of at least 0 is"),
     ("times", lambda: pg.configure(submission_ms="long"), ValueError, "submission_ms='long': a whole number of milliseconds"),
+    (
+        "a result past all memory",
+        lambda: pg.matmul(thin(np.float32, 24), thin(np.float32, 24).T, device="cpu"),
+        pg.DeviceMemoryError,
+        rf"matmul: no memory for {1 << 50} bytes, float32 of shape \(16777216, 16777216\)",
+    ),
+    (
+        "a result of more bytes than there are numbers",
+        lambda: pg.int8_gemm(thin(np.int8, 31), thin(np.int8, 31).T, device="cpu"),
+        pg.DeviceMemoryError,
+        f"int8_gemm: no memory for {1 << 64} bytes, int32 of shape",
+    ),
+    (
+        "an array past all memory",
+        lambda: pg.asarray(np.broadcast_to(thin(np.float32, 25), (1 << 25, 1 << 23)), device="cpu"),
+        pg.DeviceMemoryError,
+        f"asarray: no memory for {1 << 50} bytes, float32 of shape",
+    ),
 ]
 
 

@@ -341,7 +341,7 @@ def choose_family(
     wanted = DETERMINISTIC_TOKEN if deterministic else token
     named = [row for row in table if family in (None, *_names(row)) and wanted in (None, row.token)]
     if not named:
-        raise UnsupportedError(f"no kernel of family {family!r} has the token {wanted!r}; there are: {_list(table)}")
+        raise UnsupportedError(_nothing_named(family, wanted, table))
     summing = [row for row in named if row.accumulator is accumulator]
     if not summing:
         forced = "" if token is None else f"token {token!r} is forced, but "
@@ -386,7 +386,7 @@ def require_available(traits: EngineTraits, family: str | None, token: str | Non
     check_names(family, token)
     named = [row for row in (*ROWS, *EXACT_ROWS) if family in (None, *_names(row)) and token in (None, row.token)]
     if not named:
-        raise UnsupportedError(f"no kernel of family {family!r} has the token {token!r}; there are: {_list(ROWS)}")
+        raise UnsupportedError(_nothing_named(family, token, ROWS))
     _runnable(named, traits)
 
 
@@ -413,6 +413,12 @@ def names_row(row: Row, family: str | None, token: str | None) -> bool:
 
 def _names(row: Row) -> tuple[str, str, str]:
     return row.family, row.tile, row.name
+
+
+def _nothing_named(family: str | None, token: str | None, table: tuple[Row, ...]) -> str:
+    named = "" if family is None else f" of family {family!r}"
+    lacks = "serves this mode" if token is None else f"has the token {token!r}"
+    return f"no kernel{named} {lacks}; there are: {_list(table)}"
 
 
 def _list(rows: Iterable[Row]) -> str:

@@ -244,10 +244,13 @@ def test_the_exact_table() -> None:
     assert all(row.exact and row.module == f"exact_{row.token}" for row in (*EXACT_ROWS, LIMBS_ROW))
     assert not any(row.exact for row in ROWS)
     one = np.ones((1, 1), np.float32)
-    with pytest.raises(UnsupportedError, match="no kernel of family 'gemm_f32' has the token"):
-        CpuGemm("gemm_f32").prepare(problem_of(one, one, one.copy()), exact=True)
-    with pytest.raises(UnsupportedError, match="no kernel of family 'gemm_exact' has the token"):
-        CpuGemm("gemm_exact").prepare(problem_of(one, one, one.copy()))
+    for family, token, exact, words in (
+        ("gemm_f32", None, True, "no kernel of family 'gemm_f32' serves this mode; there are: gemm_exact_6x4_relaxed, "),
+        ("gemm_exact", None, False, "no kernel of family 'gemm_exact' serves this mode; there are: gemv_f32_4x8_relaxed, "),
+        (None, "scalar", True, "no kernel has the token 'scalar'; there are: gemm_exact_6x4_relaxed, "),
+    ):
+        with pytest.raises(UnsupportedError, match=words):
+            CpuGemm(family, token).prepare(problem_of(one, one, one.copy()), exact=exact)
     assert one.dtype == FLOAT32.name
 
 

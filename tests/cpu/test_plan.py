@@ -165,6 +165,22 @@ def test_transfer_of_a_sparse_input_does_not_copy_its_gaps() -> None:
     assert len(list(transfer.lines())) == 10
 
 
+@pytest.mark.parametrize(
+    ("sizes", "strides", "lines"),
+    [
+        ((10, 100_000), (800_000, 4), 10),  # half of the columns, as a strip has them
+        ((5, 100, 250), (200_000, 1000, 4), 5),  # every second matrix
+        ((1000, 1000), (8000, 4), 1),
+        ((25, 1000, 10), (160_000, 80, 4), 1),  # of every second matrix, half of the columns
+    ],
+)
+def test_transfer_of_an_input_does_not_copy_long_gaps(sizes: tuple[int, ...], strides: tuple[int, ...], lines: int) -> None:
+    transfer = plan_transfer(4, sizes, strides, may_copy_gaps=True)
+    assert len(list(transfer.lines())) == lines
+    if lines > 1:
+        assert transfer.nbytes == 4 * np.prod(sizes)
+
+
 @pytest.mark.parametrize("pace", [1, 2, 7])
 def test_line_view_steps_over_gaps(pace: int) -> None:
     numbers = np.arange(40, dtype=np.uint32)

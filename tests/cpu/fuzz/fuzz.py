@@ -173,6 +173,7 @@ class Fuzzer:
             a_bytes=source.choice((whole.a_bytes, 1024, 256)), b_bytes=source.choice((whole.b_bytes, 1024, 256)),
             totals_bytes=source.choice((whole.totals_bytes, 1024, 256)),
             row_sums_bytes=source.choice((whole.row_sums_bytes, 1024, 256)), few_columns=source.choice((8, 32)),
+            l1_bytes=source.choice((whole.l1_bytes, 1024, 256)),
         )  # fmt: skip
         draw = self._draw_integers if row.accumulator is INT32 else self._draw_floats
         case = draw(source, row, batch, m, n, k)

@@ -356,7 +356,8 @@ def choose_family(
         served = [row for row in fitting if packing.serves(row)]
         if not served:
             raise UnsupportedError(
-                f"{packing.side} is prepacked for {packing}, which {_list(fitting)} cannot read; pack it again for this product"
+                f"{packing.side} is prepacked for {packing}, which {_list(fitting)} cannot read; "
+                "hand over the array that was packed"
             )
         fitting = served
     runnable = _runnable(fitting, traits)

@@ -209,6 +209,16 @@ def test_all_memories_together_are_small() -> None:
     assert last < engine.memory_bytes() <= KEEP_BYTES, "both are kept"
 
 
+def test_a_product_within_another_frees_its_own_memory_only() -> None:
+    engine = WasmtimeEngine()
+    outer = engine.room("simd128", KEEP_BYTES + 1)
+    engine.room("simd128", 1 << 20, level=1)
+    engine.give_back(1)
+    assert engine.memory_bytes() == outer.nbytes
+    engine.give_back(0)
+    assert engine.memory_bytes() == 0
+
+
 def test_threads_of_python_take_turns() -> None:
     gemm = CpuGemm()
     generator = np.random.default_rng(41)
